@@ -1,0 +1,34 @@
+"""scBatchProx: conservative per-batch refinement of embeddings.
+
+Cells become :class:`Moments`, Moments become a :class:`Target`, a solver turns it into an
+:class:`Adapter`, the Adapter moves cells. :func:`refine` (AnnData) and :class:`BatchProx`
+(scikit-learn) walk that corridor from end to end.
+"""
+
+from ._threads import get_num_threads, set_num_threads
+from ._version import __version__
+from .adapter import Adapter
+from .anndata import refine
+from .model import BatchProx
+from .moments import Moments
+from .problem import Problem, Weights
+from .solvers import Adam, Exact, History, Solution
+from .target import MomentTarget, Target
+
+__all__ = [
+    "Adam",
+    "Adapter",
+    "BatchProx",
+    "Exact",
+    "History",
+    "MomentTarget",
+    "Moments",
+    "Problem",
+    "Solution",
+    "Target",
+    "Weights",
+    "__version__",
+    "get_num_threads",
+    "refine",
+    "set_num_threads",
+]

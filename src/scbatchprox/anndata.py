@@ -1,0 +1,141 @@
+"""The AnnData door: keys in, ``obsm`` and ``uns`` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+
+from ._validate import some_of
+from ._version import __version__
+from .model import BatchProx
+from .solvers import Solver
+
+__all__ = ["refine"]
+
+
+def refine(
+    adata: ad.AnnData,
+    batch_key: str | Sequence[str],
+    *,
+    use_rep: str = "X_pca",
+    key_added: str | None = None,
+    inplace: bool = True,
+    target: str = "moment",
+    solver: str | Solver = "exact",
+    rounds: int | None = 3,
+    lambda_target: float = 0.5,
+    mu: float = 1e-3,
+    lambda_id: float = 1e-3,
+    eps: float = 1e-6,
+    variance_matching: bool = True,
+) -> np.ndarray | None:
+    """Refine an embedding of ``adata`` batch by batch.
+
+    Parameters
+    ----------
+    adata
+        Annotated cells with an embedding in ``obsm``.
+    batch_key
+        Column of ``obs`` with the batch of each cell; several columns mean their combination.
+    use_rep
+        Key of ``obsm`` to refine, or ``"X"`` for the matrix itself.
+    key_added
+        Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
+    inplace
+        Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
+    target, solver, rounds, lambda_target, mu, lambda_id, eps, variance_matching
+        As for :class:`scbatchprox.BatchProx`.
+
+    Returns
+    -------
+    The refined embedding (cells x d) if ``inplace=False``, else ``None``, and ``adata`` has
+
+    ``obsm[key_added]``
+        the refined embedding;
+    ``uns[key_added]``
+        what was done: parameters, batches, scale and shift per batch, how far each batch moved, and
+        the history of the rounds.
+    """
+    Z = _representation(adata, use_rep)
+    batch = batch_labels(adata.obs, batch_key)
+    model = BatchProx(
+        target=target,
+        solver=solver,
+        rounds=rounds,
+        lambda_target=lambda_target,
+        mu=mu,
+        lambda_id=lambda_id,
+        eps=eps,
+        variance_matching=variance_matching,
+    )
+    refined = np.asarray(model.fit_transform(Z, batch=batch))
+    if not inplace:
+        return refined
+    key_added = key_added or f"{use_rep}_batchprox"
+    adata.obsm[key_added] = refined
+    adata.uns[key_added] = summary(model, batch_key=batch_key, use_rep=use_rep)
+    return None
+
+
+def summary(model: BatchProx, *, batch_key: str | Sequence[str], use_rep: str) -> dict[str, Any]:
+    """Return what a fitted model did, in types that h5ad and zarr can write."""
+    params = {
+        # There is no None in h5ad; the fixed point is what the rounds run to.
+        name: "fixed point" if value is None else value if np.isscalar(value) else repr(value)
+        for name, value in model.get_params(deep=False).items()
+    }
+    keys = [batch_key] if isinstance(batch_key, str) else list(batch_key)
+    movement = model.movement()
+    return {
+        "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
+        "batches": model.batches_,
+        "scale": model.scale_,
+        "shift": model.shift_,
+        "movement": {str(name): movement[name].to_numpy() for name in movement},
+        "history": dict(vars(model.history_)),
+        "converged": model.converged_,
+    }
+
+
+def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:
+    """Return the batch of each cell; several columns are combined as ``"a | b"``."""
+    keys = [batch_key] if isinstance(batch_key, str) else list(batch_key)
+    if not keys:
+        raise ValueError("Expected at least one batch key, found an empty list.")
+    absent = [key for key in keys if key not in obs.columns]
+    if absent:
+        raise KeyError(
+            f"Expected batch_key in obs, found no column {some_of(absent)}; "
+            f"available: {some_of(obs.columns, most=20)}."
+        )
+    if len(keys) == 1:
+        return obs[keys[0]]
+    missing = int(obs[keys].isna().any(axis=1).sum())
+    if missing:
+        raise ValueError(
+            f"Expected a batch label for every cell, found {missing} of {len(obs)} cells with a "
+            f"missing label in {some_of(keys)}."
+        )
+    group = obs.groupby(keys, observed=True, sort=True)
+    names = [" | ".join(map(str, name)) for name in group.size().index]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"Expected combinations of {some_of(keys)} with distinct names, found two that read the "
+            f"same when joined with ' | '; rename the labels."
+        )
+    codes = group.ngroup().to_numpy()
+    return pd.Series(pd.Categorical.from_codes(codes, names), index=obs.index)
+
+
+def _representation(adata: ad.AnnData, use_rep: str) -> Any:
+    if use_rep in adata.obsm:
+        return adata.obsm[use_rep]
+    if use_rep == "X" and adata.X is not None:
+        return adata.X
+    raise KeyError(
+        f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(adata.obsm, most=20)}."
+    )

@@ -1,0 +1,78 @@
+r"""Moments become a Target: where each batch should go, as an affine map per batch.
+
+The paper's target for cell :math:`i` of batch :math:`b` is
+:math:`t_i = \hat\mu + r_b (z_i - \hat\mu_b)`, affine in :math:`z_i`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ._types import Floats
+from .moments import Moments
+
+__all__ = ["MomentTarget", "Target", "TargetRule"]
+
+
+@dataclass(frozen=True)
+class Target:
+    r"""An affine map per batch, written about the batch's mean: ``t = center + scale * (z - mean)``.
+
+    Keeping :math:`\hat\mu_b` and its image apart, rather than their difference in ``shift``, is what
+    lets the solvers work on embeddings far from the origin without cancellation.
+
+    Attributes
+    ----------
+    mean
+        (B, d) where each batch's mean is, :math:`\hat\mu_b`.
+    center
+        (B, d) where it should go; :math:`\hat\mu` in every row for the paper's target.
+    scale
+        (B, d) :math:`r_b`.
+    """
+
+    mean: Floats
+    center: Floats
+    scale: Floats
+
+    @property
+    def shift(self) -> Floats:
+        """(B, d) :math:`c_b`, so that ``t = scale * z + shift``."""
+        return self.center - self.scale * self.mean
+
+
+class TargetRule(Protocol):
+    """Anything that turns moments into a target."""
+
+    def __call__(self, moments: Moments) -> Target:
+        """Return the target of every batch in ``moments``."""
+        ...
+
+
+@dataclass(frozen=True)
+class MomentTarget:
+    r"""The paper's target: every batch to the mean, and the spread, of all cells.
+
+    :math:`r_b = (\hat s + \epsilon) / (\hat s_b + \epsilon)` with variance matching, else 1.
+    """
+
+    variance_matching: bool = True
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.eps) and self.eps >= 0):
+            raise ValueError(f"Expected eps to be a finite number >= 0, found {self.eps!r}.")
+
+    def __call__(self, moments: Moments) -> Target:
+        """Return the target of every batch in ``moments``."""
+        pooled = moments.pooled()
+        center = np.broadcast_to(pooled.mean, moments.mean.shape)
+        scale = np.ones_like(moments.mean)
+        if self.variance_matching:
+            wide, own = pooled.std + self.eps, moments.std + self.eps
+            # eps = 0 leaves a constant coordinate without a scale that would match: keep it as it is.
+            np.divide(wide, own, out=scale, where=own > 0)
+        return Target(moments.mean, center, scale)

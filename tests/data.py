@@ -1,0 +1,44 @@
+"""Small random cells in batches, for property tests."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+
+@dataclass
+class Cells:
+    Z: np.ndarray
+    codes: np.ndarray
+
+    @property
+    def B(self):
+        return int(self.codes.max()) + 1
+
+    @property
+    def d(self):
+        return self.Z.shape[1]
+
+    def rows(self, b):
+        return self.Z[self.codes == b]
+
+
+def make_cells(rng, sizes, d, offset=0.0):
+    """Batches of the given sizes that differ in mean and spread, shuffled."""
+    codes = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    spread = rng.uniform(0.3, 3.0, (len(sizes), d))
+    center = rng.normal(0.0, 2.0, (len(sizes), d)) + offset
+    return Cells(center[codes] + spread[codes] * rng.normal(size=(len(codes), d)), codes)
+
+
+@st.composite
+def cells(draw, min_size=2, max_batches=4):
+    """Two or more cells a batch (so that no spread is zero), a few coordinates, any offset."""
+    sizes = draw(st.lists(st.integers(min_size, 30), min_size=1, max_size=max_batches))
+    d = draw(st.integers(1, 5))
+    offset = draw(st.sampled_from([0.0, 10.0, -300.0]))
+    return make_cells(np.random.default_rng(draw(st.integers(0, 2**32))), sizes, d, offset)
+
+
+WEIGHTS = st.sampled_from([0.0, 1e-4, 1e-3, 0.1, 2.0])
+POSITIVE = st.sampled_from([1e-4, 1e-3, 0.1, 2.0])

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+
+import oracles
+from data import make_cells
+from scbatchprox import Adam, BatchProx, get_num_threads, set_num_threads
+
+pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
+
+
+def run(c, rounds, solver, **options):
+    return BatchProx(solver=solver, rounds=rounds, **options).fit(c.Z, batch=c.codes)
+
+
+VARIANTS = [
+    {},
+    {"mu": 0.0},
+    {"lambda_id": 0.0},
+    {"variance_matching": False},
+    {"lambda_target": 2.0, "mu": 0.1, "lambda_id": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_fast_adam_is_textbook_adam_on_raw_cells(rng, options):
+    c = make_cells(rng, [600, 257, 40, 3], 4)
+    solver = Adam(seed=5)
+    path = oracles.textbook_adam(c.Z, c.codes, 3, solver.permutation, **options)
+    model = run(c, 3, solver, **options)
+    np.testing.assert_allclose(model.scale_, path[-1][0], atol=1e-9)
+    np.testing.assert_allclose(model.shift_, path[-1][1], atol=1e-9)
+
+
+def test_its_own_options_reach_it(rng):
+    c = make_cells(rng, [300, 70], 3)
+    own = dict(lr=1e-2, local_epochs=2, batch_size=50, betas=(0.8, 0.95), adam_eps=1e-6)
+    solver = Adam(seed=1, **own)
+    path = oracles.textbook_adam(c.Z, c.codes, 2, solver.permutation, **own)
+    np.testing.assert_allclose(run(c, 2, solver).scale_, path[-1][0], atol=1e-10)
+
+
+@pytest.mark.torch
+def test_fast_adam_is_torch_adam(rng):
+    pytest.importorskip("torch", reason="torch is not installed (make test-torch installs it)")
+    c = make_cells(rng, [600, 257, 40], 4)
+    solver = Adam(seed=5)
+    path = oracles.torch_adam(c.Z, c.codes, 3, solver.permutation)
+    model = run(c, 3, solver)
+    np.testing.assert_allclose(model.scale_, path[-1][0], atol=1e-9)
+    np.testing.assert_allclose(model.shift_, path[-1][1], atol=1e-9)
+
+
+def test_seed_decides_the_shuffling(rng):
+    c = make_cells(rng, [600, 400], 3)
+    a, b, other = (run(c, 2, Adam(seed=s)).scale_ for s in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert (a != other).any()
+    for n in (1, 5, 300):
+        np.testing.assert_array_equal(np.sort(Adam().permutation(2, 1, 0, n)), np.arange(n))
+
+
+def test_threads_change_no_bit(rng):
+    c = make_cells(rng, [600, 400, 30], 3)
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            set_num_threads(threads)
+            assert get_num_threads() == threads
+            results.append(run(c, 2, "adam").shift_)
+    finally:
+        set_num_threads(None)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_long_adam_nears_the_exact_solver(rng):
+    """Full-batch Adam with a small step solves the local problems that the exact solver solves."""
+    c = make_cells(rng, [200, 100], 2)
+    solver = Adam(lr=3e-3, local_epochs=10_000, batch_size=10_000)
+    exact, adam = run(c, 2, "exact", mu=0.02), run(c, 2, solver, mu=0.02)
+    np.testing.assert_allclose(adam.scale_, exact.scale_, atol=1e-4)
+    np.testing.assert_allclose(adam.shift_, exact.shift_, atol=1e-4)
+
+
+def test_one_batch_is_left_exactly_alone(rng):
+    Z = rng.normal(5, 3, (1000, 4))
+    refined = BatchProx(solver="adam", rounds=5).fit_transform(Z)
+    np.testing.assert_array_equal(refined, Z)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_other_types_and_layouts(rng, dtype):
+    c = make_cells(rng, [300, 100], 4)
+    Z = np.asfortranarray((10 * c.Z).astype(dtype))
+    a = BatchProx(solver="adam").fit(Z, batch=c.codes)
+    b = BatchProx(solver="adam").fit(Z.astype(float), batch=c.codes)
+    np.testing.assert_allclose(a.scale_, b.scale_, rtol=1e-12)
+
+
+def test_history_starts_at_the_identity_and_falls(rng):
+    c = make_cells(rng, [600, 400], 3)
+    history = run(c, 8, "adam").history_
+    assert history.step[0] == 0
+    assert history.objective[-1] < history.objective[0]
+
+
+def test_fixed_point_is_for_the_exact_solver(rng):
+    with pytest.raises(ValueError, match="found None; the fixed point .* solver='exact'"):
+        run(make_cells(rng, [20, 30], 2), None, "adam")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lr", 0),
+        ("lr", -1.0),
+        ("batch_size", 0),
+        ("local_epochs", 1.5),
+        ("seed", -1),
+        ("betas", (0.9,)),
+    ],
+)
+def test_options_must_make_sense(name, value):
+    with pytest.raises(ValueError, match=f"Expected.*{name}"):
+        Adam(**{name: value})

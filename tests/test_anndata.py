@@ -1,0 +1,135 @@
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from data import make_cells
+from scbatchprox import Adam, BatchProx, refine
+
+
+@pytest.fixture
+def adata(rng):
+    c = make_cells(rng, [60, 40, 25], 5)
+    obs = pd.DataFrame(
+        {
+            "batch": pd.Categorical(
+                np.array(["s1", "s2", "s3"])[c.codes], ["s3", "s1", "s2", "s9"]
+            ),
+            "donor": rng.integers(1, 3, 125),
+        },
+        index=[f"cell{i}" for i in range(125)],
+    )
+    adata = ad.AnnData(sp.csr_matrix(rng.poisson(1.0, (125, 7)).astype(np.float32)), obs)
+    adata.obsm["X_pca"] = c.Z.astype(np.float32)
+    adata.obsm["X_scvi"] = c.Z[:, :3]
+    return adata
+
+
+def test_writes_obsm_and_uns(adata):
+    before = adata.obsm["X_pca"].copy()
+    assert refine(adata, "batch") is None
+    expected = BatchProx().fit_transform(before, batch=adata.obs["batch"])
+    np.testing.assert_array_equal(adata.obsm["X_pca_batchprox"], expected)
+    assert adata.obsm["X_pca_batchprox"].dtype == np.float32
+    np.testing.assert_array_equal(adata.obsm["X_pca"], before)
+    done = adata.uns["X_pca_batchprox"]
+    assert done["batches"].tolist() == ["s1", "s2", "s3"]
+    assert done["scale"].shape == done["shift"].shape == (3, 5)
+    assert done["params"]["rounds"] == 3
+    assert done["params"]["batch_key"] == ["batch"]
+    assert done["movement"]["n_cells"].tolist() == [60, 40, 25]
+
+
+def test_inplace_false_returns_the_array(adata):
+    result = refine(adata, "batch", use_rep="X_scvi", inplace=False, rounds=None)
+    expected = BatchProx(rounds=None).fit_transform(adata.obsm["X_scvi"], batch=adata.obs["batch"])
+    np.testing.assert_array_equal(result, expected)
+    assert set(adata.obsm) == {"X_pca", "X_scvi"}
+    assert not adata.uns
+
+
+def test_every_option_reaches_the_model(adata):
+    options = dict(
+        rounds=2, lambda_target=0.7, mu=0.01, lambda_id=0.02, eps=1e-3, variance_matching=False,
+        solver=Adam(seed=9),
+    )  # fmt: skip
+    refine(adata, "batch", key_added="mine", **options)
+    expected = BatchProx(**options).fit_transform(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    np.testing.assert_array_equal(adata.obsm["mine"], expected)
+    params = adata.uns["mine"]["params"]
+    assert params["mu"] == 0.01
+    assert "seed=9" in params["solver"]
+
+
+def test_keys_combine(adata):
+    refine(adata, ["batch", "donor"])
+    names = adata.obs["batch"].astype(str) + " | " + adata.obs["donor"].astype(str)
+    expected = BatchProx().fit_transform(adata.obsm["X_pca"], batch=names)
+    np.testing.assert_array_equal(adata.obsm["X_pca_batchprox"], expected)
+    assert set(adata.uns["X_pca_batchprox"]["batches"]) == set(names)
+
+
+@pytest.mark.parametrize("backend", ["h5ad", "zarr"])
+@pytest.mark.parametrize("rounds", [3, None])
+def test_result_can_be_written_and_read(adata, tmp_path, backend, rounds):
+    refine(adata, ["batch", "donor"], rounds=rounds)
+    path = tmp_path / f"a.{backend}"
+    getattr(adata, f"write_{backend}")(path)
+    back = getattr(ad, f"read_{backend}")(path)
+    np.testing.assert_array_equal(back.obsm["X_pca_batchprox"], adata.obsm["X_pca_batchprox"])
+    a, b = adata.uns["X_pca_batchprox"], back.uns["X_pca_batchprox"]
+    np.testing.assert_array_equal(a["scale"], b["scale"])
+    assert list(a["batches"]) == list(b["batches"])
+    assert set(a["params"]) == set(b["params"])
+
+
+def test_x_frames_and_sparse_obsm(adata):
+    adata.obsm["frame"] = pd.DataFrame(adata.obsm["X_pca"], index=adata.obs_names).add_prefix("PC")
+    adata.obsm["sparse"] = sp.csr_matrix(adata.obsm["X_pca"])
+    dense = refine(adata, "batch", inplace=False)
+    for key in ("frame", "sparse"):
+        np.testing.assert_allclose(
+            refine(adata, "batch", use_rep=key, inplace=False), dense, rtol=1e-6
+        )
+    refine(adata, "batch", use_rep="X")
+    assert adata.obsm["X_batchprox"].shape == adata.shape
+
+
+def test_views_and_unused_categories(adata):
+    some = adata[adata.obs["batch"] != "s2"]
+    result = refine(some, "batch", inplace=False)
+    expected = BatchProx().fit_transform(some.obsm["X_pca"], batch=some.obs["batch"].astype(str))
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["plate"], {}, "found no column 'plate'; available: 'batch', 'donor'"),
+        ([["batch", "plate"]], {}, "found no column 'plate'"),
+        (["batch"], {"use_rep": "X_umap"}, "found no 'X_umap'; available: 'X_pca', 'X_scvi'"),
+        ([[]], {}, "Expected at least one batch key"),
+        (["batch"], {"rounds": -1}, "Expected rounds"),
+    ],
+)
+def test_bad_input_changes_nothing(adata, arguments, options, message):
+    with pytest.raises((KeyError, ValueError), match=message):
+        refine(adata, *arguments, **options)
+    assert set(adata.obsm) == {"X_pca", "X_scvi"}
+    assert not adata.uns
+
+
+@pytest.mark.parametrize("key", ["batch", ["batch", "donor"]])
+def test_missing_labels(adata, key):
+    adata.obs.iloc[[3, 7], 0] = np.nan
+    with pytest.raises(ValueError, match="2 missing of 125|2 of 125 cells with a missing label"):
+        refine(adata, key)
+    assert not adata.uns
+
+
+def test_joined_names_must_stay_apart(adata):
+    adata.obs["a"] = np.where(np.arange(125) % 2, "x | y", "x")
+    adata.obs["b"] = np.where(np.arange(125) % 2, "z", "y | z")
+    with pytest.raises(ValueError, match="two that read the same"):
+        refine(adata, ["a", "b"])

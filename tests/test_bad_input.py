@@ -1,0 +1,107 @@
+"""Bad input gets one clear sentence (expected, found, available) and changes nothing."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from scbatchprox import BatchProx
+
+CASES = {
+    "one dimension": (np.zeros(5), None, r"Expected 2D array .* found 1D array of shape \(5,\)"),
+    "three dimensions": (np.zeros((2, 2, 2)), None, "Expected 2D array .* found 3D array"),
+    "no cells": (np.zeros((0, 3)), None, r"Expected at least one cell, found 0 .*shape=\(0, 3\)"),
+    "no columns": (np.zeros((3, 0)), None, "Expected at least one coordinate, found 0"),
+    "NaN": (
+        np.where(np.eye(6, 3, -2), np.nan, 1.0),
+        None,
+        "found 3 NaN and 0 infinite .* of 18, the first at row 2, column 0",
+    ),
+    "infinite": (
+        np.where(np.eye(6, 3), -np.inf, 1.0),
+        None,
+        "found 0 NaN and 3 infinite .* of 18, the first at row 0, column 0",
+    ),
+    "overflow": (np.array([[1e200], [-1e200]]), None, "so large that their variance overflows"),
+    "fewer labels": (np.zeros((5, 2)), list("abc"), r"Expected one .* \(5\), found 3 labels"),
+    "missing labels": (np.zeros((3, 2)), ["a", None, None], "found 2 missing of 3"),
+    "text": (np.array([["a", "b"]]), None, "Expected an array of numbers .* found dtype <U1"),
+    "objects": (
+        np.array([[1.0, "gene"]], object),
+        None,
+        "found an object array with entries that are not numbers: .*'gene'",
+    ),
+    "other objects": (np.array([[1.0, {}]], object), None, "object array .* not numbers: .*dict"),
+    "complex": (np.zeros((3, 2), complex), None, "expected real numbers, found complex128"),
+    "dates": (np.zeros((3, 2), "M8[D]"), None, "Expected an array of numbers .*datetime64"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fit_says_what_is_wrong(case):
+    Z, batch, message = CASES[case]
+    before = Z.copy()
+    model = BatchProx()
+    with pytest.raises((ValueError, TypeError), match=message) as error:
+        model.fit(Z, batch=batch)
+    assert "\n" not in str(error.value)
+    assert not hasattr(model, "scale_")
+    assert not hasattr(model, "n_features_in_")
+    np.testing.assert_array_equal(Z, before)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nonfinite_values_are_counted_over_all_rows(rng, sparse):
+    import scipy.sparse as sp
+
+    Z = rng.normal(size=(300_000, 3)).astype(np.float32)
+    Z[250_000, 1], Z[299_999, 2] = np.nan, np.inf
+    with pytest.raises(ValueError, match="found 1 NaN and 1 infinite .* row 250000, column 1"):
+        BatchProx().fit(sp.csr_matrix(Z) if sparse else Z)
+
+
+@pytest.fixture
+def fitted(rng):
+    return BatchProx().fit(rng.normal(size=(40, 3)), batch=["a"] * 20 + ["b"] * 20)
+
+
+@pytest.mark.parametrize("verb", ["transform", "inverse_transform"])
+class TestTransform:
+    def test_unseen_batch(self, fitted, verb):
+        with pytest.raises(ValueError, match="found unseen 'c'; available: 'a', 'b'"):
+            getattr(fitted, verb)(np.zeros((2, 3)), batch=["a", "c"])
+
+    def test_other_width(self, fitted, verb):
+        with pytest.raises(ValueError, match="X has 4 features, but BatchProx is expecting 3"):
+            getattr(fitted, verb)(np.zeros((2, 4)), batch=["a", "b"])
+
+    def test_no_labels(self, fitted, verb):
+        with pytest.raises(ValueError, match="found none, and the adapter knows 2 batches"):
+            getattr(fitted, verb)(np.zeros((2, 3)))
+
+    def test_other_length(self, fitted, verb):
+        with pytest.raises(ValueError, match=r"Expected one batch label per cell \(2\), found 1"):
+            getattr(fitted, verb)(np.zeros((2, 3)), batch=["a"])
+
+    def test_not_finite(self, fitted, verb):
+        with pytest.raises(ValueError, match="found 6 NaN"):
+            getattr(fitted, verb)(np.full((2, 3), np.nan), batch=["a", "b"])
+
+    def test_not_fitted(self, verb):
+        with pytest.raises(NotFittedError):
+            getattr(BatchProx(), verb)(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "median"}, "Expected target to be one of 'moment', found 'median'"),
+        ({"solver": "sgd"}, "Expected solver to be one of 'exact', 'adam' or a solver object"),
+        ({"solver": 3}, "Expected solver to be one of"),
+        ({"mu": -1}, "Expected mu to be a finite number >= 0, found -1"),
+        ({"lambda_target": 0, "mu": 0, "lambda_id": 0}, "found all three zero"),
+        ({"eps": -1}, "Expected eps"),
+    ],
+)
+def test_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        BatchProx(**options).fit(np.zeros((3, 2)))
