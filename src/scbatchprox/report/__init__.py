@@ -1,0 +1,1 @@
+"""Pictures of what a refinement did (extra ``report``)."""
