@@ -13,7 +13,8 @@ ROOT = Path(scbatchprox.__file__).parent
 
 #: The corridor, from cells to cells; a module may import itself and what stands before it.
 CORRIDOR = [
-    {"_version", "_types", "_threads", "_validate", "_kernels"},
+    {"_version", "_types", "_threads", "_kernels", "_atomic", "errors"},
+    {"_validate"},
     {"_blocks", "labels"},
     {"_store"},
     {"moments"},

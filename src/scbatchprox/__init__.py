@@ -9,6 +9,7 @@ from ._threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .adapter import Adapter
 from .anndata import refine
+from .errors import InputError
 from .model import BatchProx
 from .moments import Moments
 from .problem import Problem, Weights
@@ -21,6 +22,7 @@ __all__ = [
     "BatchProx",
     "Exact",
     "History",
+    "InputError",
     "MomentTarget",
     "Moments",
     "Problem",

@@ -8,8 +8,6 @@ header: ``format`` = "scbatchprox", ``format_version``, ``kind``, ``scbatchprox_
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from ._atomic import replacing
 from ._validate import some_of
 from ._version import __version__
+from .errors import BadFile, BadValue
 from .labels import label_array
 
 __all__ = ["FORMAT_VERSION", "Stored", "load", "save"]
@@ -45,7 +45,7 @@ def save(
     batches: np.ndarray,
     params: Mapping[str, Any],
 ) -> None:
-    """Write a file whole or not at all: beside its place first, then moved there."""
+    """Write a file, whole or not at all."""
     header = {
         "format": "scbatchprox",
         "format_version": str(FORMAT_VERSION),
@@ -56,55 +56,38 @@ def save(
     }
     # safetensors writes memory as it lies: a transposed view would come back scrambled.
     flat = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    path = Path(path)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(to_bytes(flat, header))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    with replacing(path) as beside:
+        beside.write_bytes(to_bytes(flat, header))
 
 
 def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
     """Read a file of one of the given kinds."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f"Expected a saved {' or '.join(kinds)}, found no file at {path}.")
+        raise BadFile(f"Expected a saved {' or '.join(kinds)}, found no file at {path}.")
     try:
         with safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ValueError(
+        raise BadValue(
             f"Expected a saved {' or '.join(kinds)}, found {path}, which is damaged or of another "
             f"kind ({error})."
         ) from None
     if header.get("format") != "scbatchprox":
-        raise ValueError(
+        raise BadValue(
             f"Expected a file written by scbatchprox, found {path} with header entries "
             f"{some_of(header)}."
         )
     version = header.get("format_version", "")
     if not version.isdigit() or int(version) > FORMAT_VERSION:
-        raise ValueError(
+        raise BadValue(
             f"Expected file format {FORMAT_VERSION} or older, found {version!r}, written by "
             f"scbatchprox {header.get('scbatchprox_version')}: upgrade scbatchprox to read it."
         )
     if header.get("kind") not in kinds:
-        raise ValueError(
+        raise BadValue(
             f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r}."
         )
     batches = label_array(json.loads(header["batches"]))
     params = json.loads(header["params"])
     return Stored(tensors, batches, params, header.get("scbatchprox_version", "?"))
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

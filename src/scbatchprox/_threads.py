@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from .errors import BadValue
+
 __all__ = ["get_num_threads", "set_num_threads"]
 
 T = TypeVar("T")
@@ -24,7 +26,7 @@ def set_num_threads(n: int | None) -> None:
     """Use ``n`` threads from now on; ``None`` goes back to the default. Results never depend on it."""
     global _chosen
     if n is not None and n < 1:
-        raise ValueError(f"Expected at least 1 thread, found {n}.")
+        raise BadValue(f"Expected at least 1 thread, found {n}.")
     _chosen = n
 
 

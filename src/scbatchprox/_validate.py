@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from .errors import BadType, BadValue
+
 __all__ = ["check_embedding", "check_out", "nonfinite_error", "output_dtype", "some_of"]
 
 #: Rows are looked at in blocks of about this size wherever a whole-matrix temporary would be a second copy.
@@ -45,17 +47,18 @@ def _check_dtype(Z: Any) -> Any:
         # Long doubles would be a third compiled variant for digits that no embedding has.
         return Z.astype(np.float64) if Z.dtype.itemsize > 8 else Z
     if kind == "c":
-        raise ValueError(f"Complex data not supported: expected real numbers, found {Z.dtype}.")
+        raise BadValue(f"Complex data not supported: expected real numbers, found {Z.dtype}.")
     if kind == "O":
         # scikit-learn's convention: an object array that holds numbers is an array of numbers.
         try:
             return Z.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise type(error)(
+            kind = BadType if isinstance(error, TypeError) else BadValue
+            raise kind(
                 f"Expected an array of numbers, found an object array with entries that are not "
                 f"numbers: {error}."
             ) from None
-    raise TypeError(
+    raise BadType(
         f"Expected an array of numbers (float, int or bool), found dtype {Z.dtype}: "
         f"dtype='numeric' is not compatible with it."
     )
@@ -64,17 +67,17 @@ def _check_dtype(Z: Any) -> Any:
 def _check_shape(Z: Any) -> Any:
     if Z.ndim != 2:
         hint = " Reshape your data with .reshape(-1, 1) if it has one coordinate." * (Z.ndim == 1)
-        raise ValueError(
+        raise BadValue(
             f"Expected 2D array (cells x coordinates), found {Z.ndim}D array of shape "
             f"{Z.shape}.{hint}"
         )
     if Z.shape[0] == 0:
-        raise ValueError(
+        raise BadValue(
             f"Expected at least one cell, found 0 sample(s) (shape={Z.shape}) while a minimum "
             "of 1 is required."
         )
     if Z.shape[1] == 0:
-        raise ValueError(
+        raise BadValue(
             f"Expected at least one coordinate, found 0 feature(s) (shape={Z.shape}) while a "
             "minimum of 1 is required."
         )
@@ -91,19 +94,19 @@ def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
     """Check that ``out`` can take the refined ``Z``; it may be ``Z`` itself, but not overlap it."""
     wanted = f"Expected a writeable float32 or float64 array of shape {Z.shape} as `out`"
     if not isinstance(out, np.ndarray) or out.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{wanted}, found {getattr(out, 'dtype', type(out).__name__)}.")
+        raise BadType(f"{wanted}, found {getattr(out, 'dtype', type(out).__name__)}.")
     if out.shape != Z.shape:
-        raise ValueError(f"{wanted}, found shape {out.shape}.")
+        raise BadValue(f"{wanted}, found shape {out.shape}.")
     if not out.flags.writeable:
-        raise ValueError(f"{wanted}, found a read-only one.")
+        raise BadValue(f"{wanted}, found a read-only one.")
     if isinstance(Z, np.ndarray) and np.may_share_memory(out, Z):
         same = out.ctypes.data == Z.ctypes.data and out.strides == Z.strides
         if not (same and out.dtype == Z.dtype):
-            raise ValueError(f"{wanted} that is the input itself or apart from it, found overlap.")
+            raise BadValue(f"{wanted} that is the input itself or apart from it, found overlap.")
     return out
 
 
-def nonfinite_error(Z: Any) -> ValueError:
+def nonfinite_error(Z: Any) -> BadValue:
     """Say how many values of ``Z`` are not finite and where the first one is."""
     rows = max(1, BLOCK_BYTES // (8 * Z.shape[1]))
     n_nan = n_inf = 0
@@ -118,11 +121,11 @@ def nonfinite_error(Z: Any) -> ValueError:
         nan = int(np.isnan(block).sum())
         n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
     if first is None:
-        return ValueError(
+        return BadValue(
             "Expected values whose squares fit double precision, found finite values so large "
             "that their variance overflows."
         )
-    return ValueError(
+    return BadValue(
         f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) of "
         f"{Z.shape[0] * Z.shape[1]}, the first at row {first[0]}, column {first[1]}."
     )
@@ -135,12 +138,12 @@ def warn_if_barcodes(n: np.ndarray) -> None:
             f"Expected batches of cells, found {n.size} batches with a median of "
             f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
 def one_of(name: str, value: object, available: Sequence[str]) -> str:
     """Check a choice by name."""
     if value not in available:
-        raise ValueError(f"Expected {name} to be one of {some_of(available)}, found {value!r}.")
+        raise BadValue(f"Expected {name} to be one of {some_of(available)}, found {value!r}.")
     return str(value)

@@ -15,6 +15,7 @@ from ._kernels import affine, all_finite
 from ._threads import get_num_threads, parallel_map
 from ._types import Floats
 from ._validate import check_embedding, check_out, nonfinite_error, output_dtype
+from .errors import BadValue
 from .labels import Labels, label_array
 from .moments import Moments
 
@@ -41,11 +42,11 @@ class Adapter:
         B = self.batches.shape[0]
         shapes = (self.scale.shape, self.shift.shape)
         if self.scale.ndim != 2 or shapes != ((B, self.scale.shape[1]),) * 2:
-            raise ValueError(f"Expected scale and shift of one shape ({B}, d), found {shapes}.")
+            raise BadValue(f"Expected scale and shift of one shape ({B}, d), found {shapes}.")
         for name in ("scale", "shift"):
             value = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
             if not np.isfinite(value).all():
-                raise ValueError(f"Expected a finite {name}, found NaN or infinity.")
+                raise BadValue(f"Expected a finite {name}, found NaN or infinity.")
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -76,7 +77,7 @@ class Adapter:
         """Take refined cells back to where they came from."""
         if not self.scale.all():
             b, j = np.argwhere(self.scale == 0)[0]
-            raise ValueError(
+            raise BadValue(
                 f"Expected non-zero scales to invert, found 0 for batch "
                 f"{self.batches.tolist()[b]!r}, column {j}."
             )
@@ -128,9 +129,9 @@ class Adapter:
     ) -> np.ndarray:
         Z = check_embedding(Z)
         if Z.shape[1] != self.width:
-            raise ValueError(f"Expected {self.width} coordinates per cell, found {Z.shape[1]}.")
+            raise BadValue(f"Expected {self.width} coordinates per cell, found {Z.shape[1]}.")
         if batch is None and self.batches.size > 1:
-            raise ValueError(
+            raise BadValue(
                 f"Expected a batch label per cell, found none, and the adapter knows "
                 f"{self.batches.size} batches."
             )

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ._validate import some_of
 from ._version import __version__
+from .errors import BadKey, BadValue
 from .model import BatchProx
 from .solvers import Solver
 
@@ -105,10 +106,10 @@ def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series
     """Return the batch of each cell; several columns are combined as ``"a | b"``."""
     keys = [batch_key] if isinstance(batch_key, str) else list(batch_key)
     if not keys:
-        raise ValueError("Expected at least one batch key, found an empty list.")
+        raise BadValue("Expected at least one batch key, found an empty list.")
     absent = [key for key in keys if key not in obs.columns]
     if absent:
-        raise KeyError(
+        raise BadKey(
             f"Expected batch_key in obs, found no column {some_of(absent)}; "
             f"available: {some_of(obs.columns, most=20)}."
         )
@@ -116,14 +117,14 @@ def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series
         return obs[keys[0]]
     missing = int(obs[keys].isna().any(axis=1).sum())
     if missing:
-        raise ValueError(
+        raise BadValue(
             f"Expected a batch label for every cell, found {missing} of {len(obs)} cells with a "
             f"missing label in {some_of(keys)}."
         )
     group = obs.groupby(keys, observed=True, sort=True)
     names = [" | ".join(map(str, name)) for name in group.size().index]
     if len(set(names)) < len(names):
-        raise ValueError(
+        raise BadValue(
             f"Expected combinations of {some_of(keys)} with distinct names, found two that read the "
             f"same when joined with ' | '; rename the labels."
         )
@@ -136,6 +137,6 @@ def _representation(adata: ad.AnnData, use_rep: str) -> Any:
         return adata.obsm[use_rep]
     if use_rep == "X" and adata.X is not None:
         return adata.X
-    raise KeyError(
+    raise BadKey(
         f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(adata.obsm, most=20)}."
     )

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ._kernels import count_codes
 from ._validate import some_of
+from .errors import BadType, BadValue
 
 __all__ = ["Labels", "label_array", "union"]
 
@@ -41,7 +42,7 @@ class Labels:
         else:
             labels = _encode(batch)
         if labels.codes.size != n_cells:
-            raise ValueError(
+            raise BadValue(
                 f"Expected one batch label per cell ({n_cells}), found {labels.codes.size} labels."
             )
         return labels
@@ -53,7 +54,7 @@ class Labels:
         position = {label: i for i, label in enumerate(known.tolist())}
         unseen = [label for label in self.batches.tolist() if label not in position]
         if unseen:
-            raise ValueError(
+            raise BadValue(
                 f"Expected batches seen when fitting, found unseen {some_of(unseen)}; "
                 f"available: {some_of(known.tolist())}."
             )
@@ -75,7 +76,7 @@ def label_array(labels: list[Any]) -> np.ndarray:
         isinstance(label, int | float) for label in labels
     ):
         # "1" and 1 would silently become the same batch.
-        raise TypeError(
+        raise BadType(
             f"Expected batch labels of one type, found both strings and numbers: {some_of(labels)}."
         )
     return np.array([str(label) for label in labels])
@@ -92,7 +93,7 @@ def _encode(batch: Any) -> Labels:
     counts = np.zeros(len(found) + 1, np.int64)
     count_codes(codes, counts)
     if counts[0]:
-        raise ValueError(
+        raise BadValue(
             f"Expected a batch label for every cell, found {counts[0]} missing of {codes.size}, "
             f"the first at row {int(np.argmax(codes < 0))}."
         )
@@ -120,9 +121,9 @@ def _one_dimensional(batch: Any) -> pd.Series[Any]:
     if isinstance(batch, pd.Series):
         return batch
     if isinstance(batch, str | bytes) or np.ndim(batch) == 0:
-        raise TypeError(f"Expected one batch label per cell, found the single value {batch!r}.")
+        raise BadType(f"Expected one batch label per cell, found the single value {batch!r}.")
     if isinstance(batch, np.ndarray | pd.DataFrame) and batch.ndim != 1:
-        raise ValueError(
+        raise BadValue(
             f"Expected a one-dimensional array of batch labels, found shape {batch.shape}."
         )
     return pd.Series(batch)

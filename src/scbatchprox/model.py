@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import _store
 from ._validate import check_embedding, one_of, warn_if_barcodes
 from .adapter import Adapter
+from .errors import BadType
 from .labels import Labels
 from .moments import Moments
 from .problem import Problem, Weights
@@ -180,24 +181,36 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             model.feature_names_in_ = np.array(stored.params["feature_names"], dtype=object)
         return model
 
-    def _fit(self, X: Any, batch: Any) -> Labels:
-        # Everything is checked and solved before the first attribute is set: a failed fit leaves
-        # an earlier one as it was.
-        solver, rounds = solver_of(self.solver), check_rounds(self.rounds)
-        rule = self._target_rule()
-        weights = Weights(self.lambda_target, self.mu, self.lambda_id)
-        Z = check_embedding(X)
-        labels = Labels.of(batch, Z.shape[0])
-        moments = Moments.of(Z, labels)
+    def fit_moments(self, moments: Moments, cells: tuple[Any, Labels] | None = None) -> Self:
+        """Fit to the moments of cells that are elsewhere: on disk, on a cluster, or long gone.
+
+        ``cells`` (the embedding and its labels) are for a solver that visits them again.
+        """
+        solver, rounds, rule, weights = self._parts()
         warn_if_barcodes(moments.n)
         problem = Problem.of(moments, rule(moments), weights)
-        solution = solver.solve(problem, rounds, Z, labels)
-        validate_data(self, X, skip_check_array=True)  # notes the width and any column names
+        solution = solver.solve(problem, rounds, *(cells or (None, None)))
         self.moments_ = moments
         self.adapter_ = Adapter(moments.batches, solution.scale, solution.shift)
         self.history_ = solution.history
         self.converged_ = solution.converged
+        self.n_features_in_ = moments.width
+        return self
+
+    def _fit(self, X: Any, batch: Any) -> Labels:
+        # Everything is checked and solved before the first attribute is set: a failed fit leaves
+        # an earlier one as it was.
+        self._parts()
+        Z = check_embedding(X)
+        labels = Labels.of(batch, Z.shape[0])
+        self.fit_moments(Moments.of(Z, labels), (Z, labels))
+        validate_data(self, X, skip_check_array=True)  # notes any column names
         return labels
+
+    def _parts(self) -> tuple[Solver, int | None, TargetRule, Weights]:
+        """Return what the parameters stand for, or say which one makes no sense."""
+        weights = Weights(self.lambda_target, self.mu, self.lambda_id)
+        return solver_of(self.solver), check_rounds(self.rounds), self._target_rule(), weights
 
     def _target_rule(self) -> TargetRule:
         one_of("target", self.target, ("moment",))
@@ -231,9 +244,7 @@ def _solver_to_json(solver: str | Solver) -> Any:
     for name, kind in SOLVERS.items():
         if type(solver) is kind:
             return {"name": name, **asdict(solver)}
-    raise TypeError(
-        f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}."
-    )
+    raise BadType(f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}.")
 
 
 def _solver_from_json(stored: Any) -> str | Solver:

@@ -13,6 +13,7 @@ from ._kernels import add_sums, first_rows
 from ._threads import parallel_map
 from ._types import Floats, Ints
 from ._validate import check_embedding, nonfinite_error, some_of
+from .errors import BadKey, BadValue
 from .labels import Labels, label_array, union
 
 __all__ = ["Moments"]
@@ -49,7 +50,7 @@ class Moments:
         d = self.mean.shape[-1]
         shapes = (self.n.shape, self.mean.shape, self.m2.shape)
         if shapes != ((B,), (B, d), (B, d)):
-            raise ValueError(
+            raise BadValue(
                 f"Expected n, mean and m2 of shapes {((B,), (B, d), (B, d))}, found {shapes}."
             )
 
@@ -113,7 +114,7 @@ class Moments:
         :math:`M_2 = M_2^{(1)} + M_2^{(2)} + \delta^2 n_1 n_2 / (n_1 + n_2)`.
         """
         if self.width != other.width:
-            raise ValueError(f"Expected moments of {self.width} coordinates, found {other.width}.")
+            raise BadValue(f"Expected moments of {self.width} coordinates, found {other.width}.")
         batches = union(self.batches, other.batches)
         a, b = self._spread(batches), other._spread(batches)
         return Moments(batches, *_chan(a.n, a.mean, a.m2, b.n, b.mean, b.m2))
@@ -122,7 +123,7 @@ class Moments:
         """Moments without one batch: as if its cells had never been seen."""
         keep = self.batches != batch
         if np.all(keep):
-            raise KeyError(
+            raise BadKey(
                 f"Expected a batch to drop, found {batch!r}; "
                 f"available: {some_of(self.batches.tolist())}."
             )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._types import Floats
+from .errors import BadValue
 from .moments import Moments
 from .target import Target
 
@@ -33,9 +34,9 @@ class Weights:
         given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}
         for name, value in given.items():
             if not (np.isfinite(value) and value >= 0):
-                raise ValueError(f"Expected {name} to be a finite number >= 0, found {value!r}.")
+                raise BadValue(f"Expected {name} to be a finite number >= 0, found {value!r}.")
         if not any(given.values()):
-            raise ValueError(
+            raise BadValue(
                 "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
                 "all three zero: every adapter would be a solution."
             )

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ._types import Floats
+from .errors import BadValue
 from .moments import Moments
 
 __all__ = ["MomentTarget", "Target", "TargetRule"]
@@ -64,7 +65,7 @@ class MomentTarget:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.eps) and self.eps >= 0):
-            raise ValueError(f"Expected eps to be a finite number >= 0, found {self.eps!r}.")
+            raise BadValue(f"Expected eps to be a finite number >= 0, found {self.eps!r}.")
 
     def __call__(self, moments: Moments) -> Target:
         """Return the target of every batch in ``moments``."""

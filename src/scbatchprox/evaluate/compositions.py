@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ..errors import BadValue
+
 
 @dataclass(frozen=True, eq=False)
 class Composition:
@@ -52,12 +54,12 @@ class Composition:
         object.__setattr__(self, "counts", _counts(self.counts))
         expected = (len(self.batches), len(self.cell_types))
         if self.counts.shape != expected:
-            raise ValueError(
+            raise BadValue(
                 f"counts has shape {self.counts.shape}, but there are {expected[0]} batches "
                 f"and {expected[1]} cell types"
             )
         if self.printed_totals is not None and len(self.printed_totals) != expected[0]:
-            raise ValueError(f"printed_totals needs one number for each of {expected[0]} batches")
+            raise BadValue(f"printed_totals needs one number for each of {expected[0]} batches")
 
     @property
     def n_cells(self) -> int:
@@ -76,10 +78,10 @@ class Composition:
 def _labels(values: Sequence[str], what: str) -> tuple[str, ...]:
     # A bare string is a sequence of its characters, never what the caller meant.
     if isinstance(values, str):
-        raise ValueError(f"Expected {what} as a sequence of labels, found the string {values!r}.")
+        raise BadValue(f"Expected {what} as a sequence of labels, found the string {values!r}.")
     labels = tuple(values)
     if not labels or len(set(labels)) != len(labels):
-        raise ValueError(f"Expected {what} to be non-empty and unique, found {labels}.")
+        raise BadValue(f"Expected {what} to be non-empty and unique, found {labels}.")
     return labels
 
 
@@ -87,7 +89,7 @@ def _counts(values: ArrayLike) -> NDArray[np.int64]:
     given = np.asarray(values)
     counts = np.array(given, dtype=np.int64)
     if (counts != given).any() or (counts < 0).any():
-        raise ValueError("Expected counts to be non-negative integers, found others.")
+        raise BadValue("Expected counts to be non-negative integers, found others.")
     counts.flags.writeable = False
     return counts
 
@@ -191,6 +193,6 @@ def get_composition(name: str) -> Composition:
     try:
         return COMPOSITIONS[name]
     except KeyError:
-        raise ValueError(
+        raise BadValue(
             f"unknown composition {name!r}; available: {', '.join(COMPOSITIONS)}"
         ) from None

@@ -29,6 +29,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
+from ..errors import BadValue
 from .compositions import Composition, get_composition
 
 # Standard deviations are on the natural-log scale. These set the difficulty and nothing else: with
@@ -92,12 +93,12 @@ def simulate(
     """
     table = composition if isinstance(composition, Composition) else get_composition(composition)
     if not 0 < n_components < min(table.n_cells, n_genes):
-        raise ValueError(
+        raise BadValue(
             f"Expected n_components between 1 and {min(table.n_cells, n_genes) - 1} for "
             f"{table.n_cells} cells and {n_genes} genes, found {n_components}."
         )
     if batch_strength < 0 or type_strength < 0 or depth <= 0:
-        raise ValueError(
+        raise BadValue(
             f"Expected batch_strength >= 0, type_strength >= 0 and depth > 0, found "
             f"{batch_strength}, {type_strength} and {depth}."
         )

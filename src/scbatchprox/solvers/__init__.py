@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import BadValue
 from .adam import Adam
 from .exact import Exact
 from .solution import History, Solution, Solver
@@ -19,4 +20,4 @@ def solver_of(solver: str | Solver) -> Solver:
     if not isinstance(solver, str) and callable(getattr(solver, "solve", None)):
         return solver
     names = ", ".join(map(repr, SOLVERS))
-    raise ValueError(f"Expected solver to be one of {names} or a solver object, found {solver!r}.")
+    raise BadValue(f"Expected solver to be one of {names} or a solver object, found {solver!r}.")

@@ -18,6 +18,7 @@ import numpy as np
 from .._blocks import native
 from .._kernels import compiled
 from .._threads import parallel_map
+from ..errors import BadValue
 from ..labels import Labels
 from ..problem import Problem
 from .solution import Solution, check_rounds
@@ -53,15 +54,13 @@ class Adam:
         object.__setattr__(self, "betas", tuple(self.betas))
         for name in ("lr", "adam_eps"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"Expected {name} > 0, found {getattr(self, name)!r}.")
+                raise BadValue(f"Expected {name} > 0, found {getattr(self, name)!r}.")
         for name, least in (("local_epochs", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(
-                    f"Expected {name} to be a whole number >= {least}, found {value!r}."
-                )
+                raise BadValue(f"Expected {name} to be a whole number >= {least}, found {value!r}.")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"Expected two betas in [0, 1), found {self.betas!r}.")
+            raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
 
     def permutation(self, b: int, t: int, epoch: int, n: int) -> np.ndarray:
         """Return the order in which client ``b`` visits its ``n`` cells in an epoch of round ``t``."""
@@ -74,12 +73,12 @@ class Adam:
         """Run ``rounds`` rounds from the identity on the cells ``Z``."""
         rounds = check_rounds(rounds)
         if rounds is None:
-            raise ValueError(
+            raise BadValue(
                 "Expected a number of rounds for the adam solver, found None; the fixed point "
                 "(rounds=None) is available with solver='exact'."
             )
         if Z is None or labels is None:
-            raise ValueError("Expected cells for the adam solver, found moments alone.")
+            raise BadValue("Expected cells for the adam solver, found moments alone.")
         Z = native(Z)
         own = np.split(np.argsort(labels.codes, kind="stable"), np.cumsum(labels.n)[:-1])
         scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .._types import Floats
+from ..errors import BadValue
 from ..labels import Labels
 from ..problem import Problem, Rows
 
@@ -113,7 +114,7 @@ def check_rounds(rounds: int | None) -> int | None:
     if rounds is None:
         return None
     if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 0:
-        raise ValueError(
+        raise BadValue(
             f"Expected rounds to be a whole number >= 0, or None for the fixed point, "
             f"found {rounds!r}."
         )

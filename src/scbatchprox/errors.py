@@ -1,0 +1,33 @@
+"""Errors about what a user handed in, each also the built-in error that Python users expect.
+
+A caller that must tell bad input from a failure of the program (the command line does, by its exit
+code) catches :class:`InputError`; everyone else catches ``ValueError``, ``KeyError`` and so on.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError"]
+
+
+class InputError(Exception):
+    """One sentence on what was expected, what was found and, where it helps, what is available."""
+
+    def __str__(self) -> str:
+        # A KeyError would print its sentence in quotes.
+        return Exception.__str__(self)
+
+
+class BadValue(InputError, ValueError):
+    """A value that makes no sense here."""
+
+
+class BadType(InputError, TypeError):
+    """A value of a kind that makes no sense here."""
+
+
+class BadKey(InputError, KeyError):
+    """A name that is not there."""
+
+
+class BadFile(InputError, FileNotFoundError):
+    """A file that is not there."""
