@@ -38,7 +38,9 @@ def test_writes_obsm_and_uns(adata):
     assert done["scale"].shape == done["shift"].shape == (3, 5)
     assert done["params"]["rounds"] == 3
     assert done["params"]["batch_key"] == ["batch"]
+    assert done["movement"]["batch"].tolist() == ["s1", "s2", "s3"]
     assert done["movement"]["n_cells"].tolist() == [60, 40, 25]
+    assert done["history"]["round"].tolist() == [0, 1, 2, 3]
 
 
 def test_inplace_false_returns_the_array(adata):
@@ -111,6 +113,7 @@ def test_views_and_unused_categories(adata):
         (["batch"], {"use_rep": "X_umap"}, "found no 'X_umap'; available: 'X_pca', 'X_scvi'"),
         ([[]], {}, "Expected at least one batch key"),
         (["batch"], {"rounds": -1}, "Expected rounds"),
+        (["batch"], {"inplace": False, "key_added": "x"}, "Expected key_added only with inplace"),
     ],
 )
 def test_bad_input_changes_nothing(adata, arguments, options, message):

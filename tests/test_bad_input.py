@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from scbatchprox import BatchProx
+from scbatchprox import Adam, BatchProx
 
 CASES = {
     "one dimension": (np.zeros(5), None, r"Expected 2D array .* found 1D array of shape \(5,\)"),
@@ -100,8 +100,12 @@ class TestTransform:
         ({"mu": -1}, "Expected mu to be a finite number >= 0, found -1"),
         ({"lambda_target": 0, "mu": 0, "lambda_id": 0}, "found all three zero"),
         ({"eps": -1}, "Expected eps"),
+        ({"eps": None}, "Expected eps to be a number, found None"),
+        ({"mu": "0.1"}, "Expected mu to be a number, found '0.1'"),
+        ({"variance_matching": "False"}, "Expected variance_matching to be True or False"),
+        ({"solver": Adam}, "Expected solver to be one of"),
     ],
 )
 def test_parameters(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         BatchProx(**options).fit(np.zeros((3, 2)))

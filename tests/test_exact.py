@@ -95,7 +95,7 @@ def test_no_rounds_are_the_identity(rng):
 
 
 def test_far_from_the_origin_nothing_cancels(rng):
-    """Moving all cells by 1e8 must not change how a mean-only problem without ties is solved."""
+    """Moving all cells by 1e8 must not change how a problem without ties is solved."""
     c = make_cells(rng, [300, 200], 3)
     far = c.Z + 1e8
     options = dict(rounds=3, mu=0, lambda_id=0)

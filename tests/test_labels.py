@@ -71,7 +71,7 @@ def test_missing_labels_are_counted(labels):
 
 
 def test_strings_and_numbers_are_not_mixed():
-    with pytest.raises(TypeError, match="found both strings and numbers: 1, '1'"):
+    with pytest.raises(TypeError, match="found int, str: 1, '1'"):
         Labels.of(np.array([1, "1"], object), 2)
 
 
@@ -86,6 +86,34 @@ def test_one_value_is_not_a_label_per_cell(labels):
 def test_two_dimensional_labels():
     with pytest.raises(ValueError, match=r"Expected a one-dimensional .* found shape \(5, 2\)"):
         Labels.of(np.zeros((5, 2)), 5)
+
+
+@pytest.mark.parametrize("labels", [[True, 2], [1, None, "a"], [datetime.date(2024, 1, 1), 5]])
+def test_other_mixtures(labels):
+    with pytest.raises((TypeError, ValueError), match="of one type|missing"):
+        Labels.of(np.array(labels, object), len(labels))
+
+
+def test_whole_and_broken_numbers_are_numbers():
+    found = Labels.of(np.array([1, 2.5, 1], object), 3)
+    assert found.batches.tolist() == [1.0, 2.5]
+    assert Labels.of([1, 1], 2).within(found.batches).codes.tolist() == [0, 0]
+
+
+def test_bytes_are_text():
+    assert Labels.of(np.array([b"a", b"b"]), 2).batches.tolist() == ["a", "b"]
+
+
+def test_nan_among_nullable_floats_is_missing():
+    zero = pd.array([0.0, 1.0, 0.0], dtype="Float64")
+    with pytest.raises(ValueError, match="found 2 missing of 3"):
+        Labels.of(zero / zero, 3)
+
+
+def test_flags_are_not_numbers():
+    seen = Labels.of([0, 1], 2).batches
+    with pytest.raises(ValueError, match="found unseen False, True; available: 0, 1"):
+        Labels.of([True, False], 2).within(seen)
 
 
 def test_unseen_batches_are_named():
@@ -105,6 +133,12 @@ def test_barcodes_warn(rng):
     Z = rng.normal(size=(60, 2))
     with pytest.warns(UserWarning, match="60 batches with a median of 1 cells.*barcodes"):
         BatchProx().fit(Z, batch=[f"ACGT-{i}" for i in range(60)])
+
+
+def test_barcodes_begin_below_ten_cells(rng):
+    with pytest.warns(UserWarning, match="median of 9 cells"):
+        BatchProx().fit(rng.normal(size=(27, 2)), batch=np.repeat([1, 2, 3], 9))
+    BatchProx().fit(rng.normal(size=(30, 2)), batch=np.repeat([1, 2, 3], 10))
 
 
 def test_real_batches_do_not_warn(rng):

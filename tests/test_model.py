@@ -12,6 +12,7 @@ from data import cells, make_cells
 from scbatchprox import Adam, BatchProx, Exact
 
 
+@pytest.mark.filterwarnings("ignore:Expected labels as batch")
 @parametrize_with_checks([BatchProx(), BatchProx(solver="adam", rounds=2)])
 def test_is_a_scikit_learn_estimator(estimator, check):
     check(estimator)
@@ -159,5 +160,75 @@ def test_a_failed_fit_keeps_the_earlier_one(rng):
     scale = model.scale_
     with pytest.raises(ValueError, match="Expected finite values"):
         model.fit(np.full((10, 2), np.nan))
+    huge = np.r_[np.full((20, 2), 1e160), np.full((20, 2), -1e160)]
+    with pytest.raises(ValueError, match="Expected"):
+        model.fit(huge, batch=[0] * 20 + [1] * 20)
+    with pytest.raises(ValueError, match="Expected a writeable"):
+        model.fit_transform(c.Z[:, :2], batch=c.codes, out=np.empty((3, 3)))
     assert model.scale_ is scale
     assert model.n_features_in_ == 3
+    assert model.moments_.width == 3
+
+
+def test_labels_in_the_place_of_y_are_noticed(rng):
+    c = make_cells(rng, [50, 30], 3)
+    with pytest.warns(UserWarning, match="found only y, which is ignored"):
+        BatchProx().fit_transform(c.Z, c.codes)
+
+
+def test_provenance_is_saved(rng, tmp_path):
+    model = BatchProx(solver=Adam(seed=np.int64(3), lr=np.float32(0.5))).fit(
+        rng.normal(size=(30, 2))
+    )
+    model.provenance_["source"] = "cells.h5ad"
+    model.save(tmp_path / "m.safetensors")
+    assert BatchProx.load(tmp_path / "m.safetensors").provenance_ == {"source": "cells.h5ad"}
+
+
+def test_pickle_copy_and_routing(rng):
+    import copy
+    import pickle
+
+    import sklearn
+
+    c = make_cells(rng, [50, 30], 3)
+    model = BatchProx().fit(c.Z, batch=c.codes)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        np.testing.assert_array_equal(other.scale_, model.scale_)
+    with sklearn.config_context(enable_metadata_routing=True):
+        step = BatchProx().set_fit_request(batch=True).set_transform_request(batch=True)
+        pipeline = make_pipeline(StandardScaler(), step).fit(c.Z, batch=c.codes)
+        through = pipeline.transform(c.Z, batch=c.codes)
+    scaled = StandardScaler().fit_transform(c.Z)
+    np.testing.assert_array_equal(through, BatchProx().fit_transform(scaled, batch=c.codes))
+
+
+@pytest.mark.parametrize("layout", ["strided", "reversed", "readonly", "fortran", "memmap"])
+def test_layouts_through_the_door(rng, tmp_path, layout):
+    c = make_cells(rng, [5000, 3000], 6)
+    wide = np.zeros((16_000, 12))
+    wide[::2, ::2] = c.Z
+    Z = {
+        "strided": wide[::2, ::2],
+        "reversed": c.Z[::-1].copy()[::-1],
+        "readonly": c.Z.copy(),
+        "fortran": np.asfortranarray(c.Z),
+        "memmap": np.memmap(tmp_path / "z", "f8", "w+", shape=c.Z.shape),
+    }[layout]
+    if layout == "memmap":
+        Z[:] = c.Z
+    Z.flags.writeable = layout == "memmap"
+    np.testing.assert_allclose(
+        BatchProx().fit_transform(Z, batch=c.codes),
+        BatchProx().fit_transform(c.Z, batch=c.codes),
+        rtol=1e-12,
+    )
+
+
+def test_float32_results_do_not_overflow_in_silence():
+    wide = np.tile([3.3e38, -3.3e38, 3.3e38], 10)
+    outlier = np.r_[np.zeros(29), 1e30]  # much scaled up, since its batch is narrow
+    Z = np.r_[wide, outlier].astype(np.float32)[:, None]
+    model = BatchProx(rounds=None, mu=0, lambda_id=0)
+    with pytest.raises(ValueError, match="refined value does"):
+        model.fit_transform(Z, batch=["a"] * 30 + ["b"] * 30)

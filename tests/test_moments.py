@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -40,7 +41,6 @@ def test_every_numeric_type(rng, dtype):
 
 @pytest.mark.parametrize("layout", ["fortran", "strided", "reversed", "readonly", "frame", "list"])
 def test_every_layout_gives_the_same_moments(rng, layout):
-    pandas = pytest.importorskip("pandas")
     Z = rng.normal(size=(400, 6))
     codes = rng.integers(0, 3, 400)
     wide = np.zeros((800, 12))
@@ -48,9 +48,9 @@ def test_every_layout_gives_the_same_moments(rng, layout):
     other = {
         "fortran": np.asfortranarray(Z),
         "strided": wide[::2, ::2],
-        "reversed": Z[::-1][::-1],
+        "reversed": Z[::-1].copy()[::-1],
         "readonly": Z.copy(),
-        "frame": pandas.DataFrame(Z),
+        "frame": pd.DataFrame(Z),
         "list": Z.tolist(),
     }[layout]
     if layout == "readonly":
@@ -146,6 +146,21 @@ def test_threads_change_no_bit(rng, shuffled):
     for other in results[1:]:
         np.testing.assert_array_equal(results[0].mean, other.mean)
         np.testing.assert_array_equal(results[0].m2, other.m2)
+
+
+def test_merge_refuses_labels_of_another_type(rng):
+    Z = rng.normal(size=(4, 3))
+    with pytest.raises(TypeError, match="found int64 .9, 10. and float64 .0.5."):
+        Moments.of(Z, [9, 10, 9, 10]).merge(Moments.of(Z, [0.5] * 4))
+
+
+def test_very_many_batches(rng):
+    """Barcodes for labels must not cost memory by the square."""
+    codes = rng.permutation(np.repeat(np.arange(5000), 2))
+    Z = rng.normal(size=(10_000, 3))
+    moments = Moments.of(Z, codes)
+    assert_moments(moments, *by_definition(Z, codes))
+    np.testing.assert_allclose(moments.pooled().std[0], Z.std(0))
 
 
 def test_merge_refuses_another_width(rng):

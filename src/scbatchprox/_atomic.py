@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from .errors import BadFile
 
 __all__ = ["replacing", "sync_folder"]
 
@@ -18,15 +21,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
     A killed process leaves the old file, or none, at ``path``, and perhaps a hidden
     ``.NAME.*.partial`` beside it.
     """
-    path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    beside = Path(name)
+    path = Path(path).resolve()  # a link stays a link, to the new file
+    if not path.parent.is_dir():
+        raise BadFile(f"Expected a folder to write to, found none at {path.parent}.")
+    beside = path.parent / f".{path.name}.{secrets.token_hex(6)}.partial"
+    # Not by tempfile, whose files are for their owner alone.
+    os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
-        os.fchmod(handle, 0o666 & ~_umask())  # mkstemp's own mode would keep a group out
-        os.close(handle)
         yield beside
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, beside)
         os.replace(beside, path)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -43,10 +49,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -133,15 +133,15 @@ def affine(
 ) -> bool:
     """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
 
-    Returns whether every z was finite. Asking on the way costs no second pass.
+    Returns whether every result is finite. Asking on the way costs no second pass.
     """
     finite = True
     for i in range(Z.shape[0]):
         b = codes[i]
         z, s, t, o = Z[i], scale[b], shift[b], out[i]
         for j in range(z.shape[0]):
-            finite &= abs(z[j]) < np.inf
             o[j] = s[j] * z[j] + t[j]
+            finite &= abs(o[j]) < np.inf
     return finite
 
 

@@ -88,6 +88,11 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
         raise BadValue(
             f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r}."
         )
-    batches = label_array(json.loads(header["batches"]))
-    params = json.loads(header["params"])
+    try:
+        batches = label_array(json.loads(header["batches"]))
+        params = json.loads(header["params"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise BadValue(
+            f"Expected batches and params in the header of {path}, found it damaged ({error})."
+        ) from None
     return Stored(tensors, batches, params, header.get("scbatchprox_version", "?"))

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from .errors import BadValue
 
-__all__ = ["get_num_threads", "set_num_threads"]
+__all__ = ["get_num_threads", "parallel_map", "set_num_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,8 +25,8 @@ _chosen: int | None = None
 def set_num_threads(n: int | None) -> None:
     """Use ``n`` threads from now on; ``None`` goes back to the default. Results never depend on it."""
     global _chosen
-    if n is not None and n < 1:
-        raise BadValue(f"Expected at least 1 thread, found {n}.")
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise BadValue(f"Expected a whole number of threads >= 1, or None, found {n!r}.")
     _chosen = n
 
 

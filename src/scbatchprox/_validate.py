@@ -13,7 +13,18 @@ import scipy.sparse as sp
 
 from .errors import BadType, BadValue
 
-__all__ = ["check_embedding", "check_out", "nonfinite_error", "output_dtype", "some_of"]
+__all__ = [
+    "BLOCK_BYTES",
+    "check_embedding",
+    "check_number",
+    "check_out",
+    "nonfinite_error",
+    "one_of",
+    "output_dtype",
+    "plain",
+    "some_of",
+    "warn_if_barcodes",
+]
 
 #: Rows are looked at in blocks of about this size wherever a whole-matrix temporary would be a second copy.
 BLOCK_BYTES = 1 << 21
@@ -99,7 +110,7 @@ def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
         raise BadValue(f"{wanted}, found shape {out.shape}.")
     if not out.flags.writeable:
         raise BadValue(f"{wanted}, found a read-only one.")
-    if isinstance(Z, np.ndarray) and np.may_share_memory(out, Z):
+    if isinstance(Z, np.ndarray) and np.shares_memory(out, Z):
         same = out.ctypes.data == Z.ctypes.data and out.strides == Z.strides
         if not (same and out.dtype == Z.dtype):
             raise BadValue(f"{wanted} that is the input itself or apart from it, found overlap.")
@@ -122,8 +133,8 @@ def nonfinite_error(Z: Any) -> BadValue:
         n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
     if first is None:
         return BadValue(
-            "Expected values whose squares fit double precision, found finite values so large "
-            "that their variance overflows."
+            "Expected values of moderate size, found finite values so large that their variance "
+            "overflows, or their refined value does."
         )
     return BadValue(
         f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) of "
@@ -138,8 +149,22 @@ def warn_if_barcodes(n: np.ndarray) -> None:
             f"Expected batches of cells, found {n.size} batches with a median of "
             f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
+
+
+def check_number(name: str, value: object, *, positive: bool = False) -> None:
+    """Check a finite number >= 0, or > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise BadType(f"Expected {name} to be a number, found {value!r}.")
+    if not (np.isfinite(value) and (value > 0 if positive else value >= 0)):
+        bound = "> 0" if positive else ">= 0"
+        raise BadValue(f"Expected {name} to be a finite number {bound}, found {value!r}.")
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def one_of(name: str, value: object, available: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from ._blocks import is_native, native_blocks, split
 from ._kernels import affine, all_finite
 from ._threads import get_num_threads, parallel_map
 from ._types import Floats
-from ._validate import check_embedding, check_out, nonfinite_error, output_dtype
+from ._validate import check_embedding, check_out, nonfinite_error, output_dtype, some_of
 from .errors import BadValue
 from .labels import Labels, label_array
 from .moments import Moments
@@ -22,7 +22,7 @@ from .moments import Moments
 __all__ = ["Adapter"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Adapter:
     r"""A batch-conditioned FiLM adapter: :math:`\tilde z_i = \gamma_{b_i} \odot z_i + \beta_{b_i}`.
 
@@ -39,15 +39,19 @@ class Adapter:
     shift: Floats
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", np.asarray(self.batches))
+        for name in ("scale", "shift"):
+            entries = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            object.__setattr__(self, name, entries)
         B = self.batches.shape[0]
+        if len(set(self.batches.tolist())) < B:
+            raise BadValue(f"Expected distinct batches, found {some_of(self.batches.tolist())}.")
         shapes = (self.scale.shape, self.shift.shape)
         if self.scale.ndim != 2 or shapes != ((B, self.scale.shape[1]),) * 2:
             raise BadValue(f"Expected scale and shift of one shape ({B}, d), found {shapes}.")
         for name in ("scale", "shift"):
-            value = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
-            if not np.isfinite(value).all():
+            if not np.isfinite(getattr(self, name)).all():
                 raise BadValue(f"Expected a finite {name}, found NaN or infinity.")
-            object.__setattr__(self, name, value)
 
     @classmethod
     def identity(cls, batches: Any, width: int) -> Adapter:

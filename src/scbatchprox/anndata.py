@@ -11,7 +11,8 @@ import pandas as pd
 
 from ._validate import some_of
 from ._version import __version__
-from .errors import BadKey, BadValue
+from .errors import BadKey, BadType, BadValue
+from .lazy import in_memory
 from .model import BatchProx
 from .solvers import Solver
 
@@ -39,7 +40,8 @@ def refine(
     Parameters
     ----------
     adata
-        Annotated cells with an embedding in ``obsm``.
+        Annotated cells with an embedding in ``obsm``, which may be a Dask array, as in an AnnData
+        opened with :func:`anndata.experimental.read_lazy`: the result is then lazy too.
     batch_key
         Column of ``obs`` with the batch of each cell; several columns mean their combination.
     use_rep
@@ -61,6 +63,8 @@ def refine(
         what was done: parameters, batches, scale and shift per batch, how far each batch moved, and
         the history of the rounds.
     """
+    if key_added is not None and not inplace:
+        raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
     Z = _representation(adata, use_rep)
     batch = batch_labels(adata.obs, batch_key)
     model = BatchProx(
@@ -73,10 +77,11 @@ def refine(
         eps=eps,
         variance_matching=variance_matching,
     )
-    refined = np.asarray(model.fit_transform(Z, batch=batch))
+    model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
+    refined = model.fit_transform(Z, batch=batch)
     if not inplace:
         return refined
-    key_added = key_added or f"{use_rep}_batchprox"
+    key_added = f"{use_rep}_batchprox" if key_added is None else key_added
     adata.obsm[key_added] = refined
     adata.uns[key_added] = summary(model, batch_key=batch_key, use_rep=use_rep)
     return None
@@ -89,30 +94,41 @@ def summary(model: BatchProx, *, batch_key: str | Sequence[str], use_rep: str) -
         name: "fixed point" if value is None else value if np.isscalar(value) else repr(value)
         for name, value in model.get_params(deep=False).items()
     }
-    keys = [batch_key] if isinstance(batch_key, str) else list(batch_key)
+    keys = as_keys(batch_key)
     movement = model.movement()
     return {
         "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
         "batches": model.batches_,
         "scale": model.scale_,
         "shift": model.shift_,
-        "movement": {str(name): movement[name].to_numpy() for name in movement},
+        "movement": {"batch": model.batches_}
+        | {str(name): movement[name].to_numpy() for name in movement},
         "history": dict(vars(model.history_)),
         "converged": model.converged_,
     }
 
 
-def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:
-    """Return the batch of each cell; several columns are combined as ``"a | b"``."""
-    keys = [batch_key] if isinstance(batch_key, str) else list(batch_key)
+def as_keys(batch_key: str | Sequence[str]) -> list[str]:
+    """Return one or several names of columns as a list."""
+    keys = [batch_key] if isinstance(batch_key, str) else batch_key
+    if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
+        raise BadType(f"Expected the name of a column, or a list of names, found {batch_key!r}.")
     if not keys:
         raise BadValue("Expected at least one batch key, found an empty list.")
+    return list(keys)
+
+
+def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:
+    """Return the batch of each cell; several columns are combined as ``"a | b"``."""
+    keys = as_keys(batch_key)
     absent = [key for key in keys if key not in obs.columns]
     if absent:
         raise BadKey(
             f"Expected batch_key in obs, found no column {some_of(absent)}; "
-            f"available: {some_of(obs.columns, most=20)}."
+            f"available: {some_of((key for key in obs if key in obs.columns), most=20)}."
         )
+    if not isinstance(obs, pd.DataFrame):  # of a lazily opened AnnData: read these columns alone
+        obs = pd.DataFrame({key: in_memory(obs[key]) for key in keys})
     if len(keys) == 1:
         return obs[keys[0]]
     missing = int(obs[keys].isna().any(axis=1).sum())

@@ -41,8 +41,7 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     mixing = {"before": ilisi(before, batch), "after": ilisi(after, batch)}
 
     print("How far each batch moved (root mean squared distance a cell travels):")
-    movement = pd.DataFrame(adata.uns["X_pca_batchprox"]["movement"])
-    movement.index = pd.Index(adata.uns["X_pca_batchprox"]["batches"], name="batch")
+    movement = pd.DataFrame(adata.uns["X_pca_batchprox"]["movement"]).set_index("batch")
     print(movement.to_string(float_format=lambda x: f"{x:.3f}"))
     print("\nmacro-F1 of cell types (5 splits), and batch mixing (iLISI, 0 to 1):")
     for name in f1:

@@ -6,7 +6,7 @@ code) catches :class:`InputError`; everyone else catches ``ValueError``, ``KeyEr
 
 from __future__ import annotations
 
-__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError"]
+__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError", "MissingExtra"]
 
 
 class InputError(Exception):
@@ -31,3 +31,10 @@ class BadKey(InputError, KeyError):
 
 class BadFile(InputError, FileNotFoundError):
     """A file that is not there."""
+
+
+class MissingExtra(InputError, ImportError):
+    """A package that is not installed, and the extra that brings it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"Expected {what}, found none: pip install 'scbatchprox[{extra}]'.")

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from ._kernels import count_codes
-from ._validate import some_of
+from ._validate import plain, some_of
 from .errors import BadType, BadValue
 
 __all__ = ["Labels", "label_array", "union"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Labels:
     """One batch code per cell, and the batches that the codes stand for.
 
@@ -49,10 +49,12 @@ class Labels:
 
     def within(self, known: np.ndarray) -> Labels:
         """Translate the codes to positions in ``known``; a batch that is not there is an error."""
-        if np.array_equal(self.batches, known):
+        # True == 1 in Python, but a flag is not a number of a batch.
+        apart = (self.batches.dtype.kind == "b") != (known.dtype.kind == "b")
+        if np.array_equal(self.batches, known) and not apart:
             return Labels(self.codes, known)
         position = {label: i for i, label in enumerate(known.tolist())}
-        unseen = [label for label in self.batches.tolist() if label not in position]
+        unseen = [label for label in self.batches.tolist() if apart or label not in position]
         if unseen:
             raise BadValue(
                 f"Expected batches seen when fitting, found unseen {some_of(unseen)}; "
@@ -69,21 +71,29 @@ class Labels:
 
 def label_array(labels: list[Any]) -> np.ndarray:
     """Distinct labels as an array of one plain type: str, int, bool or float; anything else by name."""
-    for plain in (bool, int, float, str):
-        if all(type(label) is plain for label in labels):
-            return np.array(labels, dtype=plain)
-    if any(isinstance(label, str) for label in labels) and any(
-        isinstance(label, int | float) for label in labels
-    ):
+    kinds = {type(label) for label in labels}
+    if kinds == {int, float}:
+        kinds = {float}
+    if len(kinds) > 1:
         # "1" and 1 would silently become the same batch.
-        raise BadType(
-            f"Expected batch labels of one type, found both strings and numbers: {some_of(labels)}."
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise BadType(f"Expected batch labels of one type, found {names}: {some_of(labels)}.")
+    kind = kinds.pop() if kinds and kinds <= {bool, int, float, str} else str
+    found = np.array([kind(label) for label in labels], dtype=kind)
+    if len(set(found.tolist())) < len(labels):
+        raise BadValue(
+            f"Expected batch labels with distinct names, found some that read the same: {some_of(labels)}."
         )
-    return np.array([str(label) for label in labels])
+    return found
 
 
 def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """All labels of both, sorted."""
+    if a.dtype.kind != b.dtype.kind:
+        raise BadType(
+            f"Expected batch labels of one type, found {a.dtype.name} ({some_of(a.tolist(), 3)}) and "
+            f"{b.dtype.name} ({some_of(b.tolist(), 3)})."
+        )
     return label_array(sorted(set(a.tolist()) | set(b.tolist())))
 
 
@@ -99,13 +109,13 @@ def _encode(batch: Any) -> Labels:
         )
     # A categorical may carry categories that no cell has: those are not batches.
     used = np.flatnonzero(counts[1:])
-    plain = label_array([_plain(found[i]) for i in used])
-    order = np.argsort(plain, kind="stable")
+    batches = label_array([plain_label(found[i]) for i in used])
+    order = np.argsort(batches, kind="stable")
     table = np.full(max(len(found), 1), -1, np.int32)
     table[used[order]] = np.arange(used.size)
     if np.array_equal(table, np.arange(len(found))):
-        return Labels(codes, plain[order])
-    return Labels(table[codes], plain[order])
+        return Labels(codes, batches[order])
+    return Labels(table[codes], batches[order])
 
 
 def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
@@ -114,7 +124,11 @@ def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values.cat.codes.to_numpy(), values.cat.categories.tolist()
     codes, found = pd.factorize(values, use_na_sentinel=True)
-    return codes, pd.Index(found).tolist()
+    labels = pd.Index(found).tolist()
+    for i, label in enumerate(labels):
+        if label != label:  # nullable floats can hold NaN beside their missing values
+            codes = np.where(codes == i, -1, codes)
+    return codes, labels
 
 
 def _one_dimensional(batch: Any) -> pd.Series[Any]:
@@ -129,5 +143,7 @@ def _one_dimensional(batch: Any) -> pd.Series[Any]:
     return pd.Series(batch)
 
 
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
+def plain_label(label: Any) -> Any:
+    """Return a label as a plain Python value; HDF5 hands out strings as bytes."""
+    label = plain(label)
+    return label.decode() if isinstance(label, bytes) else label

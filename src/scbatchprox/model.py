@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -11,14 +12,14 @@ import pandas as pd
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import _store
-from ._validate import check_embedding, one_of, warn_if_barcodes
+from . import _store, lazy
+from ._validate import check_out, one_of, plain, warn_if_barcodes
 from .adapter import Adapter
 from .errors import BadType
 from .labels import Labels
 from .moments import Moments
 from .problem import Problem, Weights
-from .solvers import SOLVERS, History, Solver, solver_of
+from .solvers import SOLVERS, History, Solution, Solver, solver_of
 from .solvers.solution import check_rounds
 from .target import MomentTarget, TargetRule
 
@@ -64,6 +65,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Objective, distance to the target and step size of every round.
     converged_ : bool
         Whether another round would change next to nothing.
+    provenance_ : dict
+        Where the cells came from, as far as the door that read them knows; saved with the model.
     n_features_in_ : int
         Number of coordinates d.
 
@@ -104,27 +107,30 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def fit(self, X: Any, y: object = None, *, batch: Any = None) -> Self:
         """Fit one adapter row per batch to the cells ``X`` (N, d); ``batch=None`` is one batch.
 
-        ``y`` is ignored; it is there since scikit-learn passes it.
+        A Dask array is read once, block by block, on whatever scheduler is active; refining one
+        gives a Dask array. ``y`` is ignored; it is there since scikit-learn passes it.
         """
-        self._fit(X, batch)
+        self._fit(X, batch, y)
         return self
 
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Refine cells of batches seen when fitting; ``out`` takes the result, and may be ``X``."""
-        return self._checked(X).apply(X, batch, out=out)
+        Z, adapter = self._checked(X)
+        return adapter.apply(Z, lazy.in_memory(batch), out=out)
 
     def fit_transform(
         self, X: Any, y: object = None, *, batch: Any = None, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Fit to the cells ``X`` and refine them; ``out`` takes the result, and may be ``X``."""
-        labels = self._fit(X, batch)
-        return self.adapter_.apply_finite(X, labels, out)
+        Z, labels = self._fit(X, batch, y, out)
+        return lazy.adapter_for(Z, self.adapter_).apply_finite(Z, labels, out)
 
     def inverse_transform(
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Take refined cells back to where they came from."""
-        return self._checked(X).inverse(X, batch, out=out)
+        Z, adapter = self._checked(X)
+        return adapter.inverse(Z, lazy.in_memory(batch), out=out)
 
     def movement(self) -> pd.DataFrame:
         """Return how far each batch moved and how much it was scaled, one row per batch."""
@@ -149,17 +155,24 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file (safetensors, no pickle); :meth:`load` reads it back."""
         check_is_fitted(self)
-        params = self.get_params(deep=False)
-        params["solver"] = _solver_to_json(params["solver"])
-        params = {name: _plain(value) for name, value in params.items()}
         tensors = {"scale": self.scale_, "shift": self.shift_}
         tensors |= {f"moments.{k}": getattr(self.moments_, k) for k in ("n", "mean", "m2")}
         tensors |= {f"history.{k}": v for k, v in vars(self.history_).items()}
-        extra = {"params": params, "converged": self.converged_}
+        extra = {
+            "params": self.params_as_json(),
+            "converged": self.converged_,
+            "provenance": self.provenance_,
+        }
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             extra["feature_names"] = names.tolist()
         _store.save(path, "model", tensors, self.batches_, extra)
+
+    def params_as_json(self) -> dict[str, Any]:
+        """Return the parameters in types that JSON has; a solver object with its options."""
+        params = self.get_params(deep=False)
+        params["solver"] = _solver_to_json(params["solver"])
+        return {name: plain(value) for name, value in params.items()}
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -176,6 +189,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             *(stored.tensors[f"history.{k}"] for k in ("round", "objective", "distance", "step"))
         )
         model.converged_ = bool(stored.params["converged"])
+        model.provenance_ = dict(stored.params.get("provenance", {}))
         model.n_features_in_ = model.adapter_.width
         if "feature_names" in stored.params:
             model.feature_names_in_ = np.array(stored.params["feature_names"], dtype=object)
@@ -186,26 +200,53 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
         ``cells`` (the embedding and its labels) are for a solver that visits them again.
         """
+        adapter, solution = self._solve(moments, cells)
+        self.n_features_in_ = moments.width
+        return self._keep(moments, adapter, solution)
+
+    def _solve(
+        self, moments: Moments, cells: tuple[Any, Labels] | None
+    ) -> tuple[Adapter, Solution]:
         solver, rounds, rule, weights = self._parts()
         warn_if_barcodes(moments.n)
         problem = Problem.of(moments, rule(moments), weights)
         solution = solver.solve(problem, rounds, *(cells or (None, None)))
+        return Adapter(moments.batches, solution.scale, solution.shift), solution
+
+    def _keep(self, moments: Moments, adapter: Adapter, solution: Solution) -> Self:
         self.moments_ = moments
-        self.adapter_ = Adapter(moments.batches, solution.scale, solution.shift)
+        self.adapter_ = adapter
         self.history_ = solution.history
         self.converged_ = solution.converged
-        self.n_features_in_ = moments.width
+        self.provenance_: dict[str, Any] = {}
         return self
 
-    def _fit(self, X: Any, batch: Any) -> Labels:
+    def _fit(
+        self, X: Any, batch: Any, y: object, out: np.ndarray | None = None
+    ) -> tuple[Any, Labels]:
         # Everything is checked and solved before the first attribute is set: a failed fit leaves
         # an earlier one as it was.
-        self._parts()
-        Z = check_embedding(X)
-        labels = Labels.of(batch, Z.shape[0])
-        self.fit_moments(Moments.of(Z, labels), (Z, labels))
-        validate_data(self, X, skip_check_array=True)  # notes any column names
-        return labels
+        solver, *_ = self._parts()
+        Z = lazy.check_cells(X)
+        if y is not None and batch is None:
+            warnings.warn(
+                "Expected labels as batch=..., found only y, which is ignored: all cells are one "
+                "batch and nothing will move.",
+                UserWarning,
+                stacklevel=3,
+            )
+        labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
+        if lazy.is_lazy(Z):
+            lazy.refuse(solver, out)
+            moments, cells = lazy.moments(Z, labels), None
+        else:
+            if out is not None:
+                check_out(out, Z)
+            moments, cells = Moments.of(Z, labels), (Z, labels)
+        adapter, solution = self._solve(moments, cells)
+        validate_data(self, X, skip_check_array=True)  # notes the width and any column names
+        self._keep(moments, adapter, solution)
+        return Z, labels
 
     def _parts(self) -> tuple[Solver, int | None, TargetRule, Weights]:
         """Return what the parameters stand for, or say which one makes no sense."""
@@ -216,11 +257,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         one_of("target", self.target, ("moment",))
         return MomentTarget(self.variance_matching, self.eps)
 
-    def _checked(self, X: Any) -> Adapter:
+    def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
         check_is_fitted(self)
-        check_embedding(X)
+        Z = lazy.check_cells(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return self.adapter_
+        return Z, lazy.adapter_for(Z, self.adapter_)
 
     def _fitted(self, name: str) -> Self:
         if "adapter_" not in vars(self):
@@ -243,7 +284,7 @@ def _solver_to_json(solver: str | Solver) -> Any:
         return solver
     for name, kind in SOLVERS.items():
         if type(solver) is kind:
-            return {"name": name, **asdict(solver)}
+            return {"name": name} | {key: plain(value) for key, value in asdict(solver).items()}
     raise BadType(f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}.")
 
 
@@ -252,7 +293,3 @@ def _solver_from_json(stored: Any) -> str | Solver:
         return stored
     options = dict(stored)
     return SOLVERS[options.pop("name")](**options)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -23,7 +23,7 @@ CACHE_BYTES = 1 << 18
 MOST_PARTS = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moments:
     r"""Number of cells, mean and sum of squared deviations, per batch and coordinate.
 
@@ -130,12 +130,18 @@ class Moments:
         return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
 
     def pooled(self) -> Moments:
-        r"""Moments of all cells as one batch: :math:`\hat\mu` and :math:`\hat s`, added in order."""
-        n, mean, m2 = self.n[:1], self.mean[:1], self.m2[:1]
-        for k in range(1, self.batches.size):
-            row = slice(k, k + 1)
-            n, mean, m2 = _chan(n, mean, m2, self.n[row], self.mean[row], self.m2[row])
-        return Moments(label_array(["all"]), n, mean, m2)
+        r"""Moments of all cells as one batch: :math:`\hat\mu` and :math:`\hat s`."""
+        n = self.n[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            offset = self.mean - self.mean[:1]  # about one of the means, so that nothing cancels
+            center = (n * offset).sum(0, keepdims=True) / self.n_cells
+            m2 = self.m2.sum(0, keepdims=True) + (n * (offset - center) ** 2).sum(0, keepdims=True)
+        if not np.isfinite(m2).all():
+            raise BadValue(
+                "Expected batches at moderate distances, found means so far apart that their "
+                "variance overflows."
+            )
+        return Moments(label_array(["all"]), self.n.sum(keepdims=True), self.mean[:1] + center, m2)
 
     def _spread(self, batches: np.ndarray) -> Moments:
         """The same moments among more batches, which have no cells."""
@@ -172,8 +178,9 @@ def _n_parts(Z: Any, n_batches: int) -> int:
     return int(np.clip(min(by_rows, by_memory), 1, MOST_PARTS))
 
 
-def _provisional_mean(Z: Any, labels: Labels, k: int = 8) -> np.ndarray:
-    """A point amid each batch (B, d): the mean of its first ``k`` cells, in a form exact for equal cells."""
+def _provisional_mean(Z: Any, labels: Labels) -> np.ndarray:
+    """A point amid each batch (B, d): the mean of its first few cells, in a form exact for equal cells."""
+    k = int(np.clip(4096 // labels.batches.size, 1, 8))  # a few, and fewer for very many batches
     rows = np.zeros((labels.batches.size, k), np.int64)
     found = np.zeros(labels.batches.size, np.int64)
     first_rows(labels.codes, rows, found)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._types import Floats
+from ._validate import check_number
 from .errors import BadValue
 from .moments import Moments
 from .target import Target
@@ -33,8 +34,7 @@ class Weights:
     def __post_init__(self) -> None:
         given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}
         for name, value in given.items():
-            if not (np.isfinite(value) and value >= 0):
-                raise BadValue(f"Expected {name} to be a finite number >= 0, found {value!r}.")
+            check_number(name, value)
         if not any(given.values()):
             raise BadValue(
                 "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
     v: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     r"""One refinement problem: per-batch moments, their target, and the weights.
 

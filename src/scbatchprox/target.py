@@ -12,13 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from ._types import Floats
-from .errors import BadValue
+from ._validate import check_number
+from .errors import BadType
 from .moments import Moments
 
 __all__ = ["MomentTarget", "Target", "TargetRule"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     r"""An affine map per batch, written about the batch's mean: ``t = center + scale * (z - mean)``.
 
@@ -64,8 +65,11 @@ class MomentTarget:
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.eps) and self.eps >= 0):
-            raise BadValue(f"Expected eps to be a finite number >= 0, found {self.eps!r}.")
+        check_number("eps", self.eps)
+        if not isinstance(self.variance_matching, bool | np.bool_):
+            raise BadType(
+                f"Expected variance_matching to be True or False, found {self.variance_matching!r}."
+            )
 
     def __call__(self, moments: Moments) -> Target:
         """Return the target of every batch in ``moments``."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..errors import MissingExtra
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -51,10 +53,8 @@ def before_after(
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Expected matplotlib to draw with, found none: pip install 'scbatchprox[report]'."
-        ) from error
+    except ImportError:
+        raise MissingExtra("matplotlib to draw with", "report") from None
 
     before, after = np.asarray(before, float), np.asarray(after, float)
     axes_of = _principal_axes(before)

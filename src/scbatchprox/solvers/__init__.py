@@ -17,7 +17,7 @@ def solver_of(solver: str | Solver) -> Solver:
     """Return a solver from its name, with default options, or the object itself."""
     if isinstance(solver, str) and solver in SOLVERS:
         return SOLVERS[solver]()
-    if not isinstance(solver, str) and callable(getattr(solver, "solve", None)):
+    if not isinstance(solver, str | type) and callable(getattr(solver, "solve", None)):
         return solver
     names = ", ".join(map(repr, SOLVERS))
     raise BadValue(f"Expected solver to be one of {names} or a solver object, found {solver!r}.")

@@ -9,15 +9,17 @@ move too, from the second round on: an artefact of the paper's optimiser that th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._blocks import native
+from .._blocks import native, split
 from .._kernels import compiled
-from .._threads import parallel_map
+from .._threads import get_num_threads, parallel_map
+from .._validate import check_number
 from ..errors import BadValue
 from ..labels import Labels
 from ..problem import Problem
@@ -43,6 +45,8 @@ class Adam:
         it can run anywhere, alone, with the same result.
     """
 
+    needs_cells: ClassVar[bool] = True
+
     lr: float = 5e-2
     local_epochs: int = 3
     batch_size: int = 256
@@ -51,16 +55,16 @@ class Adam:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))
         for name in ("lr", "adam_eps"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise BadValue(f"Expected {name} > 0, found {getattr(self, name)!r}.")
+            check_number(name, getattr(self, name), positive=True)
         for name, least in (("local_epochs", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
                 raise BadValue(f"Expected {name} to be a whole number >= {least}, found {value!r}.")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
+        if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
+        object.__setattr__(self, "betas", tuple(self.betas))  # JSON brings lists
 
     def permutation(self, b: int, t: int, epoch: int, n: int) -> np.ndarray:
         """Return the order in which client ``b`` visits its ``n`` cells in an epoch of round ``t``."""
@@ -84,16 +88,17 @@ class Adam:
         scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)
         path = [problem.identity()]
         for t in range(rounds):
-            clients = [
-                partial(self.client, problem, b, t, Z, rows, scale, shift)
-                for b, rows in enumerate(own)
-            ]
-            copies = parallel_map(lambda client: client(), clients)
-            # Added one by one in the order of the batches: the sum of a server that gets them so.
-            scale, shift = np.zeros_like(scale), np.zeros_like(shift)
-            for w, (scale_b, shift_b) in zip(problem.share, copies, strict=True):
-                scale += w * scale_b
-                shift += w * shift_b
+            # A few clients at a time, since each returns a copy of the whole adapter; the copies are
+            # added in the order of the batches, as a server would that gets them so.
+            total = np.zeros((2, *scale.shape))
+            for some in split(len(own), -(-len(own) // (4 * get_num_threads()))):
+                clients = [
+                    partial(self.client, problem, b, t, Z, own[b], scale, shift)
+                    for b in range(*some)
+                ]
+                for b, copy in zip(range(*some), parallel_map(_call, clients), strict=True):
+                    total += problem.share[b] * np.stack(copy)
+            scale, shift = total
             path.append(problem.rows(scale, shift))
         return Solution.of(problem, path, range(rounds + 1))
 
@@ -130,6 +135,10 @@ class Adam:
                 (self.lr, *self.betas, self.adam_eps),
             )
         return theta[0], theta[1]
+
+
+def _call(client: Callable[[], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return client()
 
 
 @compiled

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ __all__ = ["Exact"]
 @dataclass(frozen=True)
 class Exact:
     """Rounds of exact client solves and sample-size-weighted averaging; no loop over cells."""
+
+    needs_cells: ClassVar[bool] = False
 
     def solve(
         self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ __all__ = ["History", "Solution", "Solver", "check_rounds"]
 CONVERGED = 1e-6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
     r"""One entry per round, starting with the identity.
 
@@ -62,7 +62,7 @@ class History:
         return pd.DataFrame(vars(self))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """Fitted rows of the adapter.
 
@@ -101,6 +101,9 @@ class Solution:
 
 class Solver(Protocol):
     """Anything that fits adapter rows to a problem."""
+
+    #: Whether it visits the cells again, so that they must be in memory.
+    needs_cells: ClassVar[bool]
 
     def solve(
         self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
