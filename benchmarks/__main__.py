@@ -11,7 +11,7 @@ import numpy as np
 
 import scbatchprox
 
-from . import adam, copy, harmony, memory, start_up, threads
+from . import adam, copy, dask_scaling, files, harmony, memory, start_up, threads
 
 BENCHMARKS = {
     "copy": copy.run,
@@ -20,6 +20,8 @@ BENCHMARKS = {
     "start-up": start_up.run,
     "harmony": harmony.run,
     "adam": adam.run,
+    "files": files.run,
+    "dask": dask_scaling.run,
 }
 
 

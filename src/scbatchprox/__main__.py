@@ -1,0 +1,5 @@
+"""``python -m scbatchprox`` is the command ``scbatchprox``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,247 @@
+"""The commands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import _store
+from .._version import __version__
+from ..errors import BadValue
+from ..model import BatchProx
+from ..stream import apply_file, refine_file
+from . import options as o
+from .output import Speaker
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="scbatchprox",
+    help="Refine single-cell embeddings batch by batch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="Example: `scbatchprox refine cells.h5ad --batch-key sample --out refined.h5ad`"
+)
+def refine(
+    path: o.In,
+    batch_key: o.BatchKey,
+    use_rep: o.UseRep = None,
+    key_added: o.KeyAdded = None,
+    out: o.Out = None,
+    in_place: o.InPlace = False,
+    labels: o.LabelsFile = None,
+    model: o.ModelOut = None,
+    target: o.Target = "moment",
+    solver: o.Solver = o.Solvers.exact,
+    rounds: o.Rounds = "3",
+    lambda_target: o.LambdaTarget = 0.5,
+    mu: o.Mu = 1e-3,
+    lambda_id: o.LambdaId = 1e-3,
+    eps: o.Eps = 1e-6,
+    mean_only: o.MeanOnly = False,
+    seed: o.Seed = None,
+    lr: o.Lr = None,
+    local_epochs: o.LocalEpochs = None,
+    batch_size: o.BatchSize = None,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Fit an adapter to the cells of a file and write them refined."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering(), speaker.progress() as progress:
+        wanted = o.model_of(
+            rounds,
+            solver.value,
+            {"seed": seed, "lr": lr, "local_epochs": local_epochs, "batch_size": batch_size},
+            target=target,
+            lambda_target=lambda_target,
+            mu=mu,
+            lambda_id=lambda_id,
+            eps=eps,
+            variance_matching=not mean_only,
+        )
+        target_path = o.where(out, in_place)
+        if model is not None and not model.parent.is_dir():
+            raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
+        fitted = refine_file(
+            path,
+            batch_key,
+            model=wanted,
+            use_rep=use_rep,
+            key_added=key_added,
+            out=target_path,
+            labels=labels,
+            cluster=o.cluster(dask, scheduler),
+            progress=progress,
+        )
+        fitted.provenance_["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+        if model is not None:
+            fitted.save(model)
+    speaker.show(fitted.movement())
+    speaker.say(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
+    speaker.answer(
+        _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
+    )
+
+
+def _map(
+    inverse: bool,
+    path: Path,
+    model: Path,
+    batch_key: list[str] | None,
+    use_rep: str | None,
+    key_added: str | None,
+    out: Path | None,
+    in_place: bool,
+    labels: Path | None,
+    cluster: str | None,
+    speaker: Speaker,
+) -> None:
+    with speaker.answering(), speaker.progress() as progress:
+        target_path = o.where(out, in_place)
+        fitted = BatchProx.load(model)
+        keys = batch_key or fitted.provenance_.get("batch_key")
+        if not keys:
+            raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
+        apply_file(
+            path,
+            fitted.adapter_,
+            keys,
+            inverse=inverse,
+            use_rep=use_rep,
+            key_added=key_added,
+            out=target_path,
+            labels=labels,
+            record={
+                "model": model.name,
+                "inverse": inverse,
+                "version": __version__,
+                "batch_key": list(keys),
+            },
+            cluster=cluster,
+            progress=progress,
+        )
+    speaker.say(f"wrote {target_path or path}")
+    speaker.answer({"written": str(target_path or path), "model": str(model), "inverse": inverse})
+
+
+@app.command(
+    epilog="Example: `scbatchprox apply more.h5ad --model m.safetensors --out more_refined.h5ad`"
+)
+def apply(
+    path: o.In,
+    model: o.ModelIn,
+    batch_key: o.MaybeBatchKey = None,
+    use_rep: o.UseRep = None,
+    key_added: o.KeyAdded = None,
+    out: o.Out = None,
+    in_place: o.InPlace = False,
+    labels: o.LabelsFile = None,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Refine more cells of batches that a saved model knows."""
+    speaker = Speaker(quiet, verbose, as_json)
+    cluster = o.cluster(dask, scheduler)
+    _map(False, path, model, batch_key, use_rep, key_added, out, in_place, labels, cluster, speaker)
+
+
+@app.command(
+    epilog="Example: `scbatchprox inverse refined.h5ad --model m.safetensors --use-rep X_pca_batchprox "
+    "--key-added X_back --in-place`"
+)
+def inverse(
+    path: o.In,
+    model: o.ModelIn,
+    batch_key: o.MaybeBatchKey = None,
+    use_rep: o.UseRep = None,
+    key_added: o.KeyAdded = None,
+    out: o.Out = None,
+    in_place: o.InPlace = False,
+    labels: o.LabelsFile = None,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Take refined cells back to where they came from."""
+    speaker = Speaker(quiet, verbose, as_json)
+    cluster = o.cluster(dask, scheduler)
+    _map(True, path, model, batch_key, use_rep, key_added, out, in_place, labels, cluster, speaker)
+
+
+@app.command(epilog="Example: `scbatchprox inspect m.safetensors --json`")
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="MODEL", help="A model saved by refine --model.")],
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Show what a saved model is: batches, sizes, movement, parameters, where it came from."""
+    speaker = Speaker(False, verbose, as_json)
+    with speaker.answering():
+        model = BatchProx.load(path)
+        written_by = _store.load(path, ("model",)).written_by
+    facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
+    speaker.show(model.movement())
+    for part in ("params", "provenance"):
+        speaker.say(f"\n{part}")
+        for name, value in facts[part].items():
+            speaker.say(f"  {name:<18} {value}")
+    speaker.say(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
+    speaker.answer(facts)
+
+
+@app.command(epilog="Example: `scbatchprox demo --out demo-output`")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo-output"),
+    data: Annotated[str, typer.Option(help="Table of the paper to simulate.")] = "pbmc4",
+    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    verbose: o.Verbose = False,
+) -> None:
+    """Simulate one of the paper's tables, refine it, score it, draw it."""
+    from ..demo import run
+
+    with Speaker(verbose=verbose).answering():
+        run(out, data=data, seed=seed)
+
+
+def _facts(model: BatchProx) -> dict[str, Any]:
+    movement = model.movement()
+    return {
+        "batches": model.batches_.tolist(),
+        "movement": {str(name): movement[name].tolist() for name in movement},
+        "params": model.params_as_json(),
+        "converged": model.converged_,
+        "history": {name: value.tolist() for name, value in vars(model.history_).items()},
+        "provenance": model.provenance_,
+    }

@@ -1,0 +1,154 @@
+"""Options that several commands share, and the model that they describe."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import BadValue
+from ..model import BatchProx
+from ..solvers import SOLVERS, Adam
+
+__all__ = ["Solvers", "cluster", "model_of", "where"]
+
+_FILES, _METHOD, _OUTPUT = "Files", "Method", "Output"
+
+
+class Solvers(StrEnum):
+    """Solvers by name, for the parser."""
+
+    exact = "exact"
+    adam = "adam"
+
+
+assert set(Solvers) == set(SOLVERS)
+
+In = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN",
+        help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file; text may be gzipped.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Write a copy of IN with the result here.", rich_help_panel=_FILES),
+]
+InPlace = Annotated[
+    bool, typer.Option("--in-place", help="Write the result into IN.", rich_help_panel=_FILES)
+]
+BatchKey = Annotated[
+    list[str],
+    typer.Option(
+        help="Column with the batch of each cell; repeat to combine columns.",
+        rich_help_panel=_FILES,
+    ),
+]
+MaybeBatchKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column with the batch of each cell; by default the model's.", rich_help_panel=_FILES
+    ),
+]
+UseRep = Annotated[
+    str | None,
+    typer.Option(
+        help="Embedding: a key of obsm (default X_pca), an array of an .npz, a prefix of table columns.",
+        rich_help_panel=_FILES,
+    ),
+]
+KeyAdded = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the result; by default the embedding's with _batchprox.",
+        rich_help_panel=_FILES,
+    ),
+]
+LabelsFile = Annotated[
+    Path | None,
+    typer.Option("--labels", help="A second file with the labels.", rich_help_panel=_FILES),
+]
+ModelIn = Annotated[
+    Path, typer.Option("--model", help="A model saved by refine --model.", rich_help_panel=_FILES)
+]
+ModelOut = Annotated[
+    Path | None, typer.Option("--model", help="Save the fitted model here.", rich_help_panel=_FILES)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=_OUTPUT)
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Say more, with details of errors.", rich_help_panel=_OUTPUT
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Answer with one JSON object.", rich_help_panel=_OUTPUT)
+]
+Dask = Annotated[
+    bool,
+    typer.Option(
+        "--dask", help="Work on a Dask cluster of this machine's cores.", rich_help_panel=_METHOD
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Work on the Dask cluster at this address.", rich_help_panel=_METHOD),
+]
+Target = Annotated[str, typer.Option(help="Where batches are pulled.", rich_help_panel=_METHOD)]
+Solver = Annotated[
+    Solvers, typer.Option(help="How the adapter is fitted.", rich_help_panel=_METHOD)
+]
+Rounds = Annotated[
+    str,
+    typer.Option(
+        help="Strength: rounds of the procedure, or 'fixed-point'.", rich_help_panel=_METHOD
+    ),
+]
+LambdaTarget = Annotated[float, typer.Option(help="Pull to the target.", rich_help_panel=_METHOD)]
+Mu = Annotated[float, typer.Option(help="FedProx weight.", rich_help_panel=_METHOD)]
+LambdaId = Annotated[float, typer.Option(help="Pull to the identity.", rich_help_panel=_METHOD)]
+Eps = Annotated[float, typer.Option(help="Added to standard deviations.", rich_help_panel=_METHOD)]
+MeanOnly = Annotated[
+    bool, typer.Option("--mean-only", help="Match means, not spreads.", rich_help_panel=_METHOD)
+]
+Seed = Annotated[int | None, typer.Option(help="Of adam's shuffling.", rich_help_panel=_METHOD)]
+Lr = Annotated[float | None, typer.Option(help="Adam's step size.", rich_help_panel=_METHOD)]
+LocalEpochs = Annotated[
+    int | None, typer.Option(help="Adam's passes a round.", rich_help_panel=_METHOD)
+]
+BatchSize = Annotated[int | None, typer.Option(help="Adam's mini-batch.", rich_help_panel=_METHOD)]
+
+
+def where(out: Path | None, in_place: bool) -> Path | None:
+    """Return where the result goes: a path, or ``None`` for the input itself."""
+    if (out is None) != in_place:
+        found = "both" if in_place else "neither"
+        raise BadValue(f"Expected either --out or --in-place, found {found}.")
+    return out
+
+
+def model_of(rounds: str, solver: str, adam: dict[str, Any], **params: Any) -> BatchProx:
+    """Return the unfitted model that the options describe."""
+    given = {name: value for name, value in adam.items() if value is not None}
+    if given and solver != "adam":
+        names = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise BadValue(f"Expected {names} only with --solver adam, found --solver {solver}.")
+    if rounds != "fixed-point" and not rounds.isdigit():
+        raise BadValue(
+            f"Expected --rounds to be a whole number or 'fixed-point', found {rounds!r}."
+        )
+    return BatchProx(
+        solver=Adam(**given) if given else solver,
+        rounds=None if rounds == "fixed-point" else int(rounds),
+        **params,
+    )
+
+
+def cluster(dask: bool, scheduler: str | None) -> str | None:
+    """Return where to compute: ``None`` for here, ``"local"`` or the address of a scheduler."""
+    return scheduler or ("local" if dask else None)

@@ -1,0 +1,133 @@
+"""How commands speak: progress and errors on stderr, results on stdout, exit codes for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import InputError
+from ..stream import Progress as Callback
+
+__all__ = ["Speaker"]
+
+FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+class _RowsPerSecond(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.completed / max(task.elapsed or 0.0, 1e-3)
+        return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
+
+
+@dataclass
+class Speaker:
+    """What a command says, and to whom: a person, a machine (``--json``) or nobody (``--quiet``)."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+    def __post_init__(self) -> None:
+        # Soft wrapping: a sentence stays one line for whoever reads it from a log.
+        self.err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.out = Console(highlight=False, soft_wrap=True)
+        # Our own log alone: what other packages log is for their developers.
+        log = logging.getLogger(__name__.split(".")[0])
+        log.handlers = [RichHandler(console=self.err, show_path=False, show_time=False)]
+        log.setLevel(logging.INFO if self.verbose else logging.WARNING)
+        warnings.showwarning = self._warn  # type: ignore[assignment]
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Turn errors into one sentence and an exit code: 2 for bad input, 1 for anything else."""
+        try:
+            yield
+        except InputError as error:
+            self._fail(BAD_INPUT, str(error))
+        except OSError as error:
+            what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            self._fail(FAILURE, f"The system refused: {what}.")
+        except KeyboardInterrupt:
+            self._fail(INTERRUPTED, "Interrupted; nothing was changed.")
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            hint = "" if self.verbose else " Run again with --verbose for the details."
+            self._fail(FAILURE, f"Unexpected {type(error).__name__}: {error}.{hint}")
+
+    def _warn(self, message: Warning | str, *_: object) -> None:
+        if not self.quiet:
+            self.err.print(
+                Text("Warning: ", style="bold yellow").append(str(message), style="default")
+            )
+
+    def _fail(self, code: int, sentence: str) -> None:
+        if self.verbose:
+            traceback.print_exc()
+        if self.as_json:
+            print(json.dumps({"error": sentence, "exit_code": code}))
+        self.err.print(Text("Error: ", style="bold red").append(sentence, style="default"))
+        raise typer.Exit(code)
+
+    @contextmanager
+    def progress(self) -> Iterator[Callback]:
+        """Offer a callback that draws a bar per stage; silent where nobody looks."""
+        silent = self.quiet or self.as_json or not sys.stderr.isatty()
+        bars = Progress(
+            TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+            _RowsPerSecond(), TimeRemainingColumn(), console=self.err, disable=silent,
+        )  # fmt: skip
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        with bars:
+            yield report
+
+    def say(self, sentence: str) -> None:
+        """Say something to a person."""
+        if not (self.quiet or self.as_json):
+            self.out.print(Text(sentence))
+
+    def show(self, table: pd.DataFrame) -> None:
+        """Show a table to a person."""
+        if self.quiet or self.as_json:
+            return
+        drawn = Table(box=None, header_style="bold", pad_edge=False)
+        for name in [table.index.name or "", *table.columns]:
+            title = str(name).replace("_", " ")  # so that it may take two lines
+            drawn.add_column(title, justify="left" if name == table.index.name else "right")
+        for row in table.itertuples():
+            drawn.add_row(*(_cell(value) for value in row))
+        self.out.print(drawn)
+
+    def answer(self, facts: dict[str, Any]) -> None:
+        """Give a machine all facts as one JSON object."""
+        if self.as_json:
+            print(json.dumps(facts, default=_plain))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)

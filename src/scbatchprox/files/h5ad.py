@@ -1,0 +1,178 @@
+"""``.h5ad`` files: rows read and written through h5py, the rest never loaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+from anndata.io import read_elem, sparse_dataset, write_elem
+
+from .._atomic import replacing
+from .._validate import some_of
+from ..errors import BadKey, BadValue
+from .base import CellFile, Rows, Writer
+from .journal import JournaledFile, recover
+
+__all__ = ["H5adFile"]
+
+
+class H5adFile(CellFile):
+    """An AnnData file in HDF5."""
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        try:
+            if not worker:
+                recover(path)
+                h5py.File(path, "r").close()  # takes HDF5's lock, so another's writing shows
+            # Without the lock from here on: it would stand in the way of our own writing.
+            self._file = h5py.File(path, "r", locking=False)
+        except BlockingIOError:
+            raise BadValue(
+                f"Expected {path} to be free to read, found it open for writing in another process."
+            ) from None
+        except OSError as error:
+            raise BadValue(
+                f"Expected an .h5ad file, found {path}, which is damaged or of another kind ({error})."
+            ) from None
+        if "obs" not in self._file:
+            names = some_of(self._file)
+            self._file.close()
+            raise BadValue(f"Expected an .h5ad file, found {path} without obs; available: {names}.")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
+        rows = stored_rows(self._file, use_rep or self.default_rep)
+        chunks = getattr(rows, "chunks", None)
+        self.row_step = chunks[0] if chunks else 1
+        return rows
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Read some columns of ``obs``."""
+        return stored_obs(self._file, keys)
+
+    @contextmanager
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        """Return a place for a result in this file, or in a copy of it."""
+        if out is None:
+            journaled = JournaledFile(self.path)
+            try:
+                with h5py.File(journaled, "r+") as file:
+                    writer = _H5adWriter(file, key, shape, dtype)
+                    yield writer
+                journaled.commit()
+            except BaseException:
+                journaled.discard()
+                raise
+            finally:
+                journaled.close()
+        else:
+            with replacing(out) as beside:
+                _copy(self.path, beside)
+                with h5py.File(beside, "r+") as file:
+                    yield _H5adWriter(file, key, shape, dtype)
+
+
+class _H5adWriter(Writer):
+    def __init__(
+        self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> None:
+        self._file, self._key = file, key
+        # Under another name until it is complete: deleting an older result first would let HDF5
+        # reuse its bytes, which are still part of the old content.
+        self._partial = f"obsm/{key}.partial"
+        self._data = file.create_dataset(self._partial, shape, dtype)
+        self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write the rows from ``lo`` on."""
+        self._data[lo : lo + len(block)] = block
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Add the record to ``uns`` and give the result its name."""
+        if self._key in self._file["obsm"]:
+            del self._file["obsm"][self._key]
+        self._file.move(self._partial, f"obsm/{self._key}")
+        uns = self._file.require_group("uns")
+        if self._key in uns:
+            del uns[self._key]
+        write_elem(uns, self._key, record)
+
+
+def stored_rows(group: Any, use_rep: str) -> Rows:
+    """Return the rows of an embedding in an AnnData group, of HDF5 or zarr."""
+    obsm = group.get("obsm", {})
+    if use_rep in obsm:
+        element = obsm[use_rep]
+    elif use_rep == "X" and "X" in group:
+        element = group["X"]
+    else:
+        raise BadKey(
+            f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(obsm, most=20)}."
+        )
+    kind = element.attrs.get("encoding-type", "array")
+    if kind in ("csr_matrix", "csc_matrix"):
+        rows = sparse_dataset(element)
+        # Rows of a column-compressed matrix cannot be read apart.
+        return rows if kind == "csr_matrix" else rows.to_memory().tocsr()  # type: ignore[no-any-return]
+    if kind == "dataframe":
+        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+    if not hasattr(element, "shape") or len(element.shape) != 2:
+        raise BadValue(
+            f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
+            f"{getattr(element, 'shape', None)}."
+        )
+    return element  # type: ignore[no-any-return]
+
+
+def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
+    """Read some columns of ``obs`` from an AnnData group, of HDF5 or zarr."""
+    obs = group["obs"]
+    if not hasattr(obs, "keys"):  # anndata before 0.7 stored one table of records
+        frame = read_elem(obs)
+        available = list(frame.columns)
+        require(keys, available)
+        return frame[list(keys)]
+    available = list(obs.attrs.get("column-order", [name for name in obs if name != "_index"]))
+    require(keys, available)
+    return pd.DataFrame({key: read_elem(obs[key]) for key in keys})
+
+
+def require(keys: Sequence[str], available: Sequence[str]) -> None:
+    """Check that all keys are there."""
+    absent = [key for key in keys if key not in available]
+    if absent:
+        raise BadKey(
+            f"Expected batch_key in obs, found no column {some_of(absent)}; "
+            f"available: {some_of(available, most=20)}."
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file inside the kernel where it can; some file systems then share the blocks."""
+    with open(source, "rb") as a, open(target, "wb") as b:
+        size = os.fstat(a.fileno()).st_size
+        try:
+            done = 0
+            while done < size:
+                n = os.copy_file_range(a.fileno(), b.fileno(), size - done)
+                if n == 0:
+                    break
+                done += n
+        except OSError:
+            a.seek(0)
+            b.seek(0)
+            shutil.copyfileobj(a, b, 1 << 24)

@@ -1,0 +1,297 @@
+"""Two passes over a file: moments, then the map; never more than a few chunks in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import cluster as on_cluster
+from . import lazy
+from ._validate import check_embedding, output_dtype
+from .adapter import Adapter
+from .anndata import as_keys, batch_labels, summary
+from .errors import BadValue
+from .files import CellFile, Rows, kind_of, open_cells
+from .labels import Labels
+from .model import BatchProx
+from .moments import Moments
+from .solvers import solver_of
+
+__all__ = ["Progress", "apply_file", "refine_file"]
+
+log = logging.getLogger(__name__)
+
+#: Bytes of cells read at a time. A few of these are in memory at once.
+CHUNK_BYTES = 1 << 25
+
+#: Called as ``progress(stage, rows_done, rows_in_all)`` after every chunk.
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def refine_file(
+    path: str | Path,
+    batch_key: str | Sequence[str],
+    *,
+    model: BatchProx | None = None,
+    use_rep: str | None = None,
+    key_added: str | None = None,
+    out: str | Path | None = None,
+    labels: str | Path | None = None,
+    cluster: str | None = None,
+    progress: Progress = _silent,
+) -> BatchProx:
+    """Fit a model to the cells of a file and write them refined; returns the fitted model.
+
+    Parameters
+    ----------
+    path
+        An ``.h5ad``, ``.zarr``, ``.npy``, ``.npz``, ``.parquet``, ``.csv`` or ``.tsv`` file.
+    batch_key
+        Column with the batch of each cell; several columns mean their combination.
+    model
+        What to fit; by default ``BatchProx()``.
+    use_rep, key_added
+        Names of the embedding and of the result, in files that hold several. In a table ``use_rep``
+        is what the names of its coordinate columns begin with.
+    out
+        Where to write a copy of the file with the result; ``None`` writes into the file itself.
+    labels
+        A second file that holds the labels.
+    cluster
+        Compute on a Dask cluster: the address of its scheduler, or ``"local"`` for one that is
+        started here.
+    progress
+        Called as rows are done.
+
+    The solver ``"adam"`` visits cells in random order, so with it the embedding is held in memory.
+    """
+    model = BatchProx() if model is None else model
+    needs_cells = solver_of(model.solver).needs_cells
+    with (
+        _opened(path, batch_key, use_rep, key_added, out, labels) as job,
+        _where(cluster) as client,
+    ):
+        rep = use_rep or job.file.default_rep
+        source = _source(job, client)
+        if needs_cells and client is not None:
+            lazy.refuse(solver_of(model.solver))
+        cells = (job.in_memory(), job.labels) if needs_cells else None
+        model.fit_moments(source.moments(progress), cells)
+        model.provenance_ = {
+            "source": Path(path).name,
+            "batch_key": as_keys(batch_key),
+            "use_rep": rep,
+            "n_cells": model.moments_.n_cells,
+        }
+        refined = source.mapped(model.adapter_, "apply", job.labels)
+        job.write(refined, summary(model, batch_key=batch_key, use_rep=rep), progress)
+    return model
+
+
+def apply_file(
+    path: str | Path,
+    adapter: Adapter,
+    batch_key: str | Sequence[str],
+    *,
+    inverse: bool = False,
+    use_rep: str | None = None,
+    key_added: str | None = None,
+    out: str | Path | None = None,
+    labels: str | Path | None = None,
+    record: dict[str, Any] | None = None,
+    cluster: str | None = None,
+    progress: Progress = _silent,
+) -> None:
+    """Apply a fitted adapter, or its inverse, to the cells of a file: known batches, the same width.
+
+    ``record`` goes to ``uns`` where the file has one; the rest is as for :func:`refine_file`.
+    """
+    with (
+        _opened(path, batch_key, use_rep, key_added, out, labels) as job,
+        _where(cluster) as client,
+    ):
+        if job.rows.shape[1] != adapter.width:
+            raise BadValue(
+                f"Expected an embedding of {adapter.width} coordinates, as the model has, found "
+                f"{job.rows.shape[1]} in {Path(path).name}."
+            )
+        verb = "inverse" if inverse else "apply"
+        mapped = _source(job, client).mapped(adapter, verb, job.labels.within(adapter.batches))
+        job.write(mapped, record or {}, progress)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A file to read from, checked against what is asked, and where its result goes."""
+
+    file: CellFile
+    use_rep: str | None
+    rows: Rows
+    labels: Labels
+    key: str
+    out: Path | None
+
+    @property
+    def step(self) -> int:
+        """Rows to read at a time."""
+        step = max(1, CHUNK_BYTES // (self.rows.shape[1] * self.rows.dtype.itemsize))
+        return max(self.file.row_step, step // self.file.row_step * self.file.row_step)
+
+    def in_memory(self) -> np.ndarray:
+        """Return the whole embedding."""
+        blocks = [block for _, block in _Here(self).chunks()]
+        return np.concatenate([b.toarray() if hasattr(b, "toarray") else b for b in blocks])
+
+    def write(
+        self, mapped: Iterator[tuple[int, np.ndarray]], record: dict[str, Any], progress: Progress
+    ) -> None:
+        """Write the result as it comes, then the record of it."""
+        n, d = self.rows.shape
+        with self.file.writer(self.out, self.key, (n, d), output_dtype(self.rows)) as writer:
+            for lo, block in mapped:
+                writer.write(lo, block)
+                progress("refine", lo + len(block), n)
+            writer.finish(record)
+
+
+@contextmanager
+def _opened(
+    path: str | Path,
+    batch_key: str | Sequence[str],
+    use_rep: str | None,
+    key_added: str | None,
+    out: str | Path | None,
+    labels: str | Path | None,
+) -> Iterator[_Job]:
+    """Open a file and check everything that can be before any cell is read."""
+    keys = as_keys(batch_key)
+    with open_cells(path, labels) as file:
+        for name, given, fits in (
+            ("use_rep", use_rep, file.named),
+            ("key_added", key_added, file.keyed),
+        ):
+            if given is not None and not fits:
+                raise BadValue(
+                    f"Expected {name} only for files that hold several embeddings, found {given!r} "
+                    f"for {file.path.name}."
+                )
+        obs = file.obs(keys)
+        rows = file.embedding(use_rep)
+        check_embedding(rows[0:1])
+        found = Labels.of(batch_labels(obs, keys), rows.shape[0])
+        key = key_added or file.default_key(use_rep)
+        if file.keyed and key == (use_rep or file.default_rep):
+            raise BadValue(
+                f"Expected another name for the result than that of the input, found {key!r}."
+            )
+        job = _Job(file, use_rep, rows, found, key, _checked_out(out, file))
+        log.info(
+            "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
+            file.path.name, *rows.shape, rows.dtype, found.batches.size, job.step, key,
+        )  # fmt: skip
+        yield job
+
+
+def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:
+    if out is None or Path(out).resolve() == file.path.resolve():
+        return None
+    if kind_of(out) != kind_of(file.path):
+        raise BadValue(
+            f"Expected an output of the same kind as the input ({kind_of(file.path)}), found "
+            f"{Path(out).name!r}."
+        )
+    if not Path(out).resolve().parent.is_dir():
+        raise BadValue(f"Expected a folder to write to, found none at {Path(out).parent}.")
+    return Path(out)
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Cells read and mapped in this process."""
+
+    job: _Job
+
+    def moments(self, progress: Progress) -> Moments:
+        """Moments of all rows, merged a chunk at a time."""
+        total: Moments | None = None
+        for lo, block in self.chunks():
+            try:
+                more = Moments.of(block, self._part(self.job.labels, lo, block))
+            except BadValue as error:
+                raise BadValue(f"In the rows from {lo} on: {error}") from None
+            total = more if total is None else total.merge(more)
+            progress("moments", lo + block.shape[0], self.job.rows.shape[0])
+        assert total is not None  # an embedding without rows was refused before
+        return total
+
+    def mapped(
+        self, adapter: Adapter, verb: str, labels: Labels
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Rows after the adapter's verb, a chunk at a time."""
+        for lo, block in self.chunks():
+            yield lo, getattr(adapter, verb)(block, self._part(labels, lo, block))
+
+    def chunks(self) -> Iterator[tuple[int, Any]]:
+        """Stretches of rows; the next one is read while one is worked on."""
+        n, step = self.job.rows.shape[0], self.job.step
+
+        def read(lo: int) -> Any:
+            return self.job.rows[lo : min(n, lo + step)]
+
+        with ThreadPoolExecutor(1, thread_name_prefix="scbatchprox-read") as reader:
+            coming = reader.submit(read, 0)
+            for lo in range(0, n, step):
+                block = coming.result()
+                if lo + step < n:
+                    coming = reader.submit(read, lo + step)
+                yield lo, block
+
+    @staticmethod
+    def _part(labels: Labels, lo: int, block: Any) -> Labels:
+        return Labels(labels.codes[lo : lo + block.shape[0]], labels.batches)
+
+
+@dataclass(frozen=True)
+class _There:
+    """Cells read and mapped by the workers of a cluster."""
+
+    job: _Job
+    client: Any
+    cells: Any
+
+    def moments(self, progress: Progress) -> Moments:
+        """Moments of all rows, merged along a tree."""
+        total = lazy.moments(self.cells, self.job.labels)
+        progress("moments", total.n_cells, total.n_cells)
+        return total
+
+    def mapped(
+        self, adapter: Adapter, verb: str, labels: Labels
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Rows after the adapter's verb, a chunk at a time and in order."""
+        result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells, labels)
+        return on_cluster.blocks_in_order(self.client, result)
+
+
+def _where(cluster: str | None) -> AbstractContextManager[Any]:
+    return nullcontext() if cluster is None else on_cluster.connected(cluster)
+
+
+def _source(job: _Job, client: Any) -> _Here | _There:
+    if client is None:
+        return _Here(job)
+    cells = on_cluster.lazy_rows(
+        job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step
+    )
+    return _There(job, client, cells)
