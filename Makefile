@@ -12,8 +12,8 @@ PIP := -m pip install --quiet --disable-pip-version-check
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.report ## simulate, refine, score, and draw a picture: demo-output/
-	$(BIN)/python -m scbatchprox.demo --out demo-output
+demo: $(VENV)/.cli,report ## simulate, refine, score, and draw a picture: demo-output/
+	$(BIN)/scbatchprox demo --out demo-output
 
 test: $(VENV)/.test ## run the tests
 	$(BIN)/python -m pytest -q
@@ -45,7 +45,7 @@ $(VENV)/.made $(COMPARE)/.made: %/.made:
 	$(PYTHON) -m venv $*
 	@touch $@
 
-$(VENV)/.report $(VENV)/.test $(VENV)/.lint: $(VENV)/.%: pyproject.toml | $(VENV)/.made
+$(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint: $(VENV)/.%: pyproject.toml | $(VENV)/.made
 	$(BIN)/python $(PIP) -e '.[$*]'
 	@touch $@
 

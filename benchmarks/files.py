@@ -82,15 +82,26 @@ def _measure(path: Path, folder: Path) -> Iterator[Row]:
     copy, best = min(copies), min(seconds for seconds, _ in in_place)
     what = f"{path.suffix}, {N:,} x {D} float32"
     note = f"{best:.1f} s / {copy:.1f} s"
-    yield Row(f"refine in place / chunked copy of the array, {what}", best / copy, most=2.0, note=note)
-    yield Row("    with --out, which copies the rest of the file too", out[0] / copy, note=f"{out[0]:.1f} s")
-    yield Row("    peak memory of the process", max(gb for _, gb in [*in_place, out]), "GB", most=1.0)
+    yield Row(
+        f"refine in place / chunked copy of the array, {what}", best / copy, most=2.0, note=note
+    )
+    yield Row(
+        "    with --out, which copies the rest of the file too",
+        out[0] / copy,
+        note=f"{out[0]:.1f} s",
+    )
+    yield Row(
+        "    peak memory of the process", max(gb for _, gb in [*in_place, out]), "GB", most=1.0
+    )
     _remove(path)
 
 
 def _run(script: str, *arguments: object) -> tuple[float, float]:
     done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], check=True, capture_output=True, text=True
+        [sys.executable, "-c", script, *map(str, arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     seconds, gigabytes = json.loads(done.stdout)
     return seconds, gigabytes

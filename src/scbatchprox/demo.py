@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from .anndata import refine
-from .evaluate.compositions import COMPOSITIONS
 from .evaluate.metrics import ilisi, macro_f1
 from .evaluate.simulate import simulate
 from .report.plots import before_after
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
 
 def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, float]:
@@ -61,17 +58,3 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
         "ilisi_after": mixing["after"],
         "seconds": seconds,
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the demonstration from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m scbatchprox.demo", description=__doc__)
-    parser.add_argument("--out", default="demo-output", help="folder to write to")
-    parser.add_argument("--data", default="pbmc4", choices=sorted(COMPOSITIONS), help="which table")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulation")
-    options = parser.parse_args(arguments)
-    run(options.out, data=options.data, seed=options.seed)
-
-
-if __name__ == "__main__":
-    main()
