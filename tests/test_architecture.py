@@ -22,12 +22,13 @@ CORRIDOR = [
     {"problem"},
     {"solvers", "solvers.solution", "solvers.exact", "solvers.adam"},
     {"adapter"},
+    {"growth"},
 ]
 #: What the corridor may use from outside.
 CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors"}
 DOORS = [
     {"lazy"},
-    {"model"},
+    {"model", "_model_file"},
     {"anndata"},
     {"files", "files."},
     {"cluster"},

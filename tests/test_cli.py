@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from data import make_cells
 from scbatchprox import BatchProx, __version__
+from scbatchprox._model_file import params_as_json
 from scbatchprox.cli.app import app
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
@@ -81,7 +82,7 @@ class TestRefine:
             0.01, "--local-epochs", 2, "--batch-size", 32, "--target", "moment",
             "--key-added", "mine", "--use-rep", "X_pca",
         )  # fmt: skip
-        params = BatchProx.load(model).params_as_json()
+        params = params_as_json(BatchProx.load(model))
         assert params["solver"] | {"betas": 0, "adam_eps": 0} == {
             "name": "adam", "lr": 0.01, "local_epochs": 2, "batch_size": 32, "seed": 5,
             "betas": 0, "adam_eps": 0,

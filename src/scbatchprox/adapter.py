@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ._threads import get_num_threads, parallel_map
 from ._types import Floats
 from ._validate import check_embedding, check_out, nonfinite_error, output_dtype, some_of
 from .errors import BadValue
-from .labels import Labels, label_array
+from .labels import Labels, label_array, union
 from .moments import Moments
 
 __all__ = ["Adapter"]
@@ -86,6 +87,20 @@ class Adapter:
                 f"{self.batches.tolist()[b]!r}, column {j}."
             )
         return self._map(Z, batch, 1.0 / self.scale, -self.shift / self.scale, out)
+
+    def joined(self, other: Adapter) -> Adapter:
+        """Return an adapter for the batches of both; no row is changed."""
+        batches = union(self.batches, other.batches)
+        entries = np.empty((2, batches.size, self.width))
+        for part in (self, other):
+            at = np.searchsorted(batches, part.batches)
+            entries[:, at] = part.scale, part.shift
+        return Adapter(batches, *entries)
+
+    def without(self, batch: Hashable) -> Adapter:
+        """Return an adapter that does not know a batch; no other row is changed."""
+        keep = self.batches != batch
+        return Adapter(self.batches[keep], self.scale[keep], self.shift[keep])
 
     def movement(self, moments: Moments) -> pd.DataFrame:
         """Return what the adapter does to each batch that it was fitted on, one row per batch.

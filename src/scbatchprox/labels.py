@@ -89,6 +89,8 @@ def label_array(labels: list[Any]) -> np.ndarray:
 
 def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """All labels of both, sorted."""
+    if a.size == 0 or b.size == 0:
+        return a if b.size == 0 else b
     if a.dtype.kind != b.dtype.kind:
         raise BadType(
             f"Expected batch labels of one type, found {a.dtype.name} ({some_of(a.tolist(), 3)}) and "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,16 +12,17 @@ import pandas as pd
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import _store, lazy
-from ._validate import check_out, one_of, plain, warn_if_barcodes
+from . import _model_file, lazy
+from ._validate import check_out, one_of, warn_if_barcodes
 from .adapter import Adapter
-from .errors import BadType
+from .errors import BadValue
+from .growth import Method, Seen
 from .labels import Labels
 from .moments import Moments
-from .problem import Problem, Weights
-from .solvers import SOLVERS, History, Solution, Solver, solver_of
+from .problem import Weights
+from .solvers import Solution, Solver, solver_of
 from .solvers.solution import check_rounds
-from .target import MomentTarget, TargetRule
+from .target import MomentTarget
 
 __all__ = ["BatchProx"]
 
@@ -61,6 +62,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         The fitted map; also as ``batches_`` (B,), ``scale_`` and ``shift_`` (B, d).
     moments_ : Moments
         What was seen of the cells: number, mean and spread of each batch.
+    seen_ : Seen
+        The same, and what of it the rows were fitted to; differs after :meth:`partial_fit`.
     history_ : History
         Objective, distance to the target and step size of every round.
     converged_ : bool
@@ -155,87 +158,110 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def save(self, path: str | Path) -> None:
         """Write the fitted model to a file (safetensors, no pickle); :meth:`load` reads it back."""
         check_is_fitted(self)
-        tensors = {"scale": self.scale_, "shift": self.shift_}
-        tensors |= {f"moments.{k}": getattr(self.moments_, k) for k in ("n", "mean", "m2")}
-        tensors |= {f"history.{k}": v for k, v in vars(self.history_).items()}
-        extra = {
-            "params": self.params_as_json(),
-            "converged": self.converged_,
-            "provenance": self.provenance_,
-        }
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            extra["feature_names"] = names.tolist()
-        _store.save(path, "model", tensors, self.batches_, extra)
-
-    def params_as_json(self) -> dict[str, Any]:
-        """Return the parameters in types that JSON has; a solver object with its options."""
-        params = self.get_params(deep=False)
-        params["solver"] = _solver_to_json(params["solver"])
-        return {name: plain(value) for name, value in params.items()}
+        _model_file.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model written by :meth:`save`."""
-        stored = _store.load(path, ("model",))
-        params = dict(stored.params["params"])
-        params["solver"] = _solver_from_json(params["solver"])
-        model = cls(**params)
-        model.adapter_ = Adapter(stored.batches, stored.tensors["scale"], stored.tensors["shift"])
-        model.moments_ = Moments(
-            stored.batches, *(stored.tensors[f"moments.{k}"] for k in ("n", "mean", "m2"))
-        )
-        model.history_ = History(
-            *(stored.tensors[f"history.{k}"] for k in ("round", "objective", "distance", "step"))
-        )
-        model.converged_ = bool(stored.params["converged"])
-        model.provenance_ = dict(stored.params.get("provenance", {}))
-        model.n_features_in_ = model.adapter_.width
-        if "feature_names" in stored.params:
-            model.feature_names_in_ = np.array(stored.params["feature_names"], dtype=object)
-        return model
+        return _model_file.load(cls, path)
 
     def fit_moments(self, moments: Moments, cells: tuple[Any, Labels] | None = None) -> Self:
         """Fit to the moments of cells that are elsewhere: on disk, on a cluster, or long gone.
 
         ``cells`` (the embedding and its labels) are for a solver that visits them again.
         """
-        adapter, solution = self._solve(moments, cells)
+        fitted = self._together(moments, cells)
         self.n_features_in_ = moments.width
-        return self._keep(moments, adapter, solution)
+        return self._keep(Seen.first(moments), *fitted)
 
-    def _solve(
-        self, moments: Moments, cells: tuple[Any, Labels] | None
+    def partial_fit(
+        self, X: Any, y: object = None, *, batch: Any = None, policy: str = "frozen"
+    ) -> Self:
+        """Take in more cells (N, d) without reading an old one.
+
+        Parameters
+        ----------
+        X, y, batch
+            As for :meth:`fit`. The first call is a :meth:`fit`.
+        policy
+            ``"frozen"`` leaves every row of the adapter as it is, to the bit, and adds rows for new
+            batches, each fitted to the reference alone: any order of arrival gives the same rows.
+            More cells of a known batch are counted, and move nothing.
+            ``"refit"`` fits all rows anew, equal to a :meth:`fit` on all cells.
+        """
+        one_of("policy", policy, ("frozen", "refit"))
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, batch=batch)
+        Z, _ = self._checked(X)
+        labels = self._labels(Z, batch, y)
+        more = lazy.moments(Z, labels) if lazy.is_lazy(Z) else Moments.of(Z, labels)
+        seen = self.seen_.add(more)
+        if policy == "refit":
+            self._needs_moments_only("partial_fit")
+            fitted = self._together(seen.moments)
+            return self._keep(Seen.first(seen.moments), *fitted)
+        newcomers = self.seen_.newcomers(more)
+        adapter = self.adapter_
+        if newcomers.batches.size:
+            self._needs_moments_only("partial_fit")
+            warn_if_barcodes(newcomers.n)
+            adapter = adapter.joined(self._method().apart(newcomers, seen.reference))
+        return self._keep(seen, adapter, None)
+
+    def forget(self, batch: Hashable) -> Self:
+        """Be as if a batch had never been seen: exact, from the moments kept of the others.
+
+        Forgetting a batch of the reference fits the others anew, as its cells had a part in where
+        they are pulled; forgetting one that was added to a frozen reference takes its row away.
+        """
+        check_is_fitted(self)
+        if self.seen_.reference.batches.tolist() == [batch]:
+            raise BadValue(
+                f"Expected to keep a batch of the reference, found that {batch!r} is its last; "
+                f"fit a new model instead."
+            )
+        added = batch in self.seen_.added.batches.tolist()
+        seen = self.seen_.forget(batch)
+        if added:
+            return self._keep(seen, self.adapter_.without(batch), None)
+        self._needs_moments_only("forget")
+        return self._keep(seen, *seen.solve(self._method()))
+
+    @property
+    def moments_(self) -> Moments:
+        """Moments of all cells seen so far."""
+        return self._fitted("moments_").seen_.moments
+
+    def _together(
+        self, moments: Moments, cells: tuple[Any, Labels] | None = None
     ) -> tuple[Adapter, Solution]:
-        solver, rounds, rule, weights = self._parts()
         warn_if_barcodes(moments.n)
-        problem = Problem.of(moments, rule(moments), weights)
-        solution = solver.solve(problem, rounds, *(cells or (None, None)))
-        return Adapter(moments.batches, solution.scale, solution.shift), solution
+        return self._method().together(moments, cells)
 
-    def _keep(self, moments: Moments, adapter: Adapter, solution: Solution) -> Self:
-        self.moments_ = moments
+    def _keep(self, seen: Seen, adapter: Adapter, solution: Solution | None) -> Self:
+        self.seen_ = seen
         self.adapter_ = adapter
-        self.history_ = solution.history
-        self.converged_ = solution.converged
-        self.provenance_: dict[str, Any] = {}
+        if solution is not None:
+            self.history_ = solution.history
+            self.converged_ = solution.converged
+            self.provenance_: dict[str, Any] = {}
         return self
+
+    def _needs_moments_only(self, verb: str) -> None:
+        if solver_of(self.solver).needs_cells:
+            raise BadValue(
+                f"Expected a solver that needs only moments for {verb} (solver='exact'), found "
+                f"{self.solver!r}, which would have to visit the old cells."
+            )
 
     def _fit(
         self, X: Any, batch: Any, y: object, out: np.ndarray | None = None
     ) -> tuple[Any, Labels]:
         # Everything is checked and solved before the first attribute is set: a failed fit leaves
         # an earlier one as it was.
-        solver, *_ = self._parts()
+        solver = self._method().solver
         Z = lazy.check_cells(X)
-        if y is not None and batch is None:
-            warnings.warn(
-                "Expected labels as batch=..., found only y, which is ignored: all cells are one "
-                "batch and nothing will move.",
-                UserWarning,
-                stacklevel=3,
-            )
-        labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
+        labels = self._labels(Z, batch, y)
         if lazy.is_lazy(Z):
             lazy.refuse(solver, out)
             moments, cells = lazy.moments(Z, labels), None
@@ -243,19 +269,28 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             if out is not None:
                 check_out(out, Z)
             moments, cells = Moments.of(Z, labels), (Z, labels)
-        adapter, solution = self._solve(moments, cells)
+        fitted = self._together(moments, cells)
         validate_data(self, X, skip_check_array=True)  # notes the width and any column names
-        self._keep(moments, adapter, solution)
+        self._keep(Seen.first(moments), *fitted)
         return Z, labels
 
-    def _parts(self) -> tuple[Solver, int | None, TargetRule, Weights]:
+    @staticmethod
+    def _labels(Z: Any, batch: Any, y: object) -> Labels:
+        if y is not None and batch is None:
+            warnings.warn(
+                "Expected labels as batch=..., found only y, which is ignored: all cells are one "
+                "batch and nothing will move.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return Labels.of(lazy.in_memory(batch), Z.shape[0])
+
+    def _method(self) -> Method:
         """Return what the parameters stand for, or say which one makes no sense."""
         weights = Weights(self.lambda_target, self.mu, self.lambda_id)
-        return solver_of(self.solver), check_rounds(self.rounds), self._target_rule(), weights
-
-    def _target_rule(self) -> TargetRule:
         one_of("target", self.target, ("moment",))
-        return MomentTarget(self.variance_matching, self.eps)
+        rule = MomentTarget(self.variance_matching, self.eps)
+        return Method(rule, solver_of(self.solver), check_rounds(self.rounds), weights)
 
     def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
         check_is_fitted(self)
@@ -277,19 +312,3 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _solver_to_json(solver: str | Solver) -> Any:
-    if isinstance(solver, str):
-        return solver
-    for name, kind in SOLVERS.items():
-        if type(solver) is kind:
-            return {"name": name} | {key: plain(value) for key, value in asdict(solver).items()}
-    raise BadType(f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}.")
-
-
-def _solver_from_json(stored: Any) -> str | Solver:
-    if isinstance(stored, str):
-        return stored
-    options = dict(stored)
-    return SOLVERS[options.pop("name")](**options)

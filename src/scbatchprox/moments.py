@@ -129,6 +129,11 @@ class Moments:
             )
         return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
 
+    def select(self, batches: list[Any]) -> Moments:
+        """Moments of some batches, in the order of this object; there may be none."""
+        keep = np.isin(self.batches, np.array(batches, dtype=self.batches.dtype))
+        return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
+
     def pooled(self) -> Moments:
         r"""Moments of all cells as one batch: :math:`\hat\mu` and :math:`\hat s`."""
         n = self.n[:, None]

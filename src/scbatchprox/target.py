@@ -49,8 +49,8 @@ class Target:
 class TargetRule(Protocol):
     """Anything that turns moments into a target."""
 
-    def __call__(self, moments: Moments) -> Target:
-        """Return the target of every batch in ``moments``."""
+    def __call__(self, moments: Moments, reference: Moments | None = None) -> Target:
+        """Return the target of every batch in ``moments``, among themselves or to a reference."""
         ...
 
 
@@ -71,9 +71,9 @@ class MomentTarget:
                 f"Expected variance_matching to be True or False, found {self.variance_matching!r}."
             )
 
-    def __call__(self, moments: Moments) -> Target:
-        """Return the target of every batch in ``moments``."""
-        pooled = moments.pooled()
+    def __call__(self, moments: Moments, reference: Moments | None = None) -> Target:
+        """Return the target of every batch in ``moments``, among themselves or to a reference."""
+        pooled = (moments if reference is None else reference).pooled()
         center = np.broadcast_to(pooled.mean, moments.mean.shape)
         scale = np.ones_like(moments.mean)
         if self.variance_matching:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _store
+from .._model_file import params_as_json
 from .._version import __version__
 from ..errors import BadValue
 from ..model import BatchProx
@@ -240,7 +241,7 @@ def _facts(model: BatchProx) -> dict[str, Any]:
     return {
         "batches": model.batches_.tolist(),
         "movement": {str(name): movement[name].tolist() for name in movement},
-        "params": model.params_as_json(),
+        "params": params_as_json(model),
         "converged": model.converged_,
         "history": {name: value.tolist() for name, value in vars(model.history_).items()},
         "provenance": model.provenance_,
