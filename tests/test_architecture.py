@@ -33,6 +33,7 @@ DOORS = [
     {"files", "files."},
     {"cluster"},
     {"stream"},
+    {"atlas", "atlas."},
     {"__init__"},
 ]
 #: Doors and windows behind the doors: they may use everything that stands before them.

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
+from anndata.io import write_elem
 
 from data import make_cells
 from scbatchprox import Adam, BatchProx, InputError, refine, stream
@@ -52,12 +53,8 @@ def write(adata, path, kind, **options):
     if kind == "h5ad":
         adata.write_h5ad(path, **options)
     else:
-        before = ad.settings.zarr_write_format
-        ad.settings.zarr_write_format = int(kind[-1])
-        try:
-            adata.write_zarr(path, **options)
-        finally:
-            ad.settings.zarr_write_format = before
+        write_elem(zarr.open_group(path, mode="w", zarr_format=int(kind[-1])), "/", adata)
+        zarr.consolidate_metadata(path)
 
 
 def read(path):

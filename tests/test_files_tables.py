@@ -79,7 +79,7 @@ def load(path):
     if name.endswith(".parquet"):
         return pd.read_parquet(path)[PCS].to_numpy()
     sep = "\t" if "tsv" in name else ","
-    return pd.read_csv(path, sep=sep, float_precision="round_trip")[PCS].to_numpy()
+    return pd.read_csv(path, sep=sep)[PCS].to_numpy()
 
 
 def plan(frame, folder, kind):
