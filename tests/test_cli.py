@@ -108,6 +108,35 @@ class TestRefine:
         assert answer["written"] == str(path)
         assert answer["provenance"]["source"] == "cells.h5ad"
 
+    def test_json_knows_no_infinity(self, path):
+        done = run("refine", path, "--batch-key", "batch", "--in-place", "--json", "--rounds",
+                   "fixed-point")  # fmt: skip
+        answer = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
+        assert answer["history"]["round"] == [0, None]
+
+    def test_interrupted(self, adata, tmp_path):
+        """Ctrl-C before the end: the old content, exit code 130, nothing left lying about."""
+        path = tmp_path / "cells.h5ad"
+        adata.write_h5ad(path)
+        before = path.read_bytes()
+        script = """
+import signal, sys
+from scbatchprox import stream
+from scbatchprox.files import h5ad
+real = h5ad._H5adWriter.write
+def write(self, lo, block):
+    real(self, lo, block)
+    signal.raise_signal(signal.SIGINT)
+h5ad._H5adWriter.write = write
+from scbatchprox.cli.app import app
+app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place"])
+"""
+        done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+        assert done.returncode == 130
+        assert done.stderr.strip() == "Error: Interrupted."
+        assert path.read_bytes() == before
+        assert os.listdir(tmp_path) == ["cells.h5ad"]
+
     def test_quiet_says_nothing(self, path):
         done = command("refine", path, "--batch-key", "batch", "--in-place", "--quiet")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -178,11 +207,24 @@ class TestModels:
         result = ad.read_h5ad(tmp_path / "o.h5ad")
         np.testing.assert_array_equal(result.obsm["again"], result.obsm["X_pca_batchprox"])
 
-    def test_inverse_takes_cells_back(self, path, model):
-        run("inverse", path, "--model", model, "--use-rep", "X_pca_batchprox", "--key-added", "back",
-            "--in-place")  # fmt: skip
+    def test_inverse_takes_cells_back_and_keeps_the_refined_ones(self, path, model):
+        before = ad.read_h5ad(path).obsm["X_pca_batchprox"]
+        run("inverse", path, "--model", model, "--in-place")
         result = ad.read_h5ad(path)
-        np.testing.assert_allclose(result.obsm["back"], result.obsm["X_pca"], rtol=1e-9)
+        np.testing.assert_allclose(
+            result.obsm["X_pca_batchprox_inverse"], result.obsm["X_pca"], rtol=1e-9
+        )
+        np.testing.assert_array_equal(result.obsm["X_pca_batchprox"], before)
+
+    def test_apply_takes_its_embedding_from_the_model(self, adata, tmp_path):
+        adata.obsm["X_other"] = adata.obsm["X_pca"] + 5
+        path, model = tmp_path / "c.h5ad", tmp_path / "o.safetensors"
+        adata.write_h5ad(path)
+        run("refine", path, "--batch-key", "batch", "--use-rep", "X_other", "--in-place",
+            "--model", model)  # fmt: skip
+        run("apply", path, "--model", model, "--key-added", "again", "--in-place")
+        result = ad.read_h5ad(path)
+        np.testing.assert_array_equal(result.obsm["again"], result.obsm["X_other_batchprox"])
 
     def test_inspect(self, model):
         shown = run("inspect", model).stdout
@@ -216,9 +258,13 @@ class TestWrongUse:
             (["--batch-key", "batch", "--in-place", "--seed", "1"], "only with --solver adam"),
             (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected mu to be a finite number"),
             (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected target to be one of"),
-            (["--batch-key", "batch", "--out", "x.npy"], "Expected an output of the same kind"),
+            (["--batch-key", "batch", "--out", "x.csv"], "Expected an output of the same kind"),
+            (["--batch-key", "batch", "--in-place", "--model", "cells.h5ad"], "different files for IN and"),
+            (["--batch-key", "batch", "--out", "o.h5ad", "--model", "o.h5ad"], "for --model and --out"),
+            (["--batch-key", "batch", "--in-place", "--key-added", "a/b"], "Expected a plain name"),
+            (["--batch-key", "batch", "--in-place", "--dask", "--scheduler", "x"], "found both"),
             (["--batch-key", "batch", "--out", "no/where.h5ad"], "Expected a folder to write to"),
-            (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a folder for --model"),
+            (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a place for a file"),
         ],
     )  # fmt: skip
     def test_is_one_sentence_and_exit_code_2(self, path, arguments, sentence):
@@ -299,8 +345,16 @@ def test_help_has_an_example_for_every_command():
 
 def test_version_and_completion():
     assert run("--version").stdout.strip() == __version__
-    shown = command("--show-completion", "bash", env=os.environ | {"SHELL": "/bin/bash"})
-    assert "complete" in run("--help").stdout or shown.returncode == 0
+    asked = {
+        "_SCBATCHPROX_COMPLETE": "complete_bash",
+        "COMP_WORDS": "scbatchprox re",
+        "COMP_CWORD": "1",
+    }
+    script = "import sys; sys.argv = ['scbatchprox']; from scbatchprox.cli import main; main()"
+    answer = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | asked, capture_output=True, text=True
+    )
+    assert "refine" in answer.stdout
 
 
 def test_demo_command(tmp_path):

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,7 @@ from anndata.io import write_elem
 
 from data import make_cells
 from scbatchprox import Adam, BatchProx, InputError, refine, stream
-from scbatchprox.files import open_cells
+from scbatchprox.files import journal, open_cells
 from scbatchprox.files.journal import JournaledFile, journal_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -197,7 +198,10 @@ class TestBadInput:
             ),
             ({"use_rep": "X_umap"}, "found no 'X_umap'; available: 'X_pca'|'X_umap'; available:"),
             ({"key_added": "X_pca"}, "Expected another name for the result"),
-            ({"out": "other.npy"}, "Expected an output of the same kind as the input"),
+            ({"key_added": "a/b"}, "Expected a plain name for the result, found 'a/b'"),
+            ({"key_added": ""}, "Expected a plain name for the result, found ''"),
+            ({"batch_key": ["batch", "batch"]}, "Expected different batch keys"),
+            ({"out": "other.csv"}, "Expected an output of the same kind as the input"),
         ],
     )
     def test_changes_nothing(self, stored, options, message):
@@ -217,7 +221,9 @@ class TestBadInput:
         path = tmp_path / "cells.h5ad"
         write(adata, path, "h5ad")
         before = path.read_bytes()
-        with pytest.raises(InputError, match="1 NaN and 0 infinite"):
+        with pytest.raises(
+            InputError, match="1 NaN and 0 infinite .* the first at row 500, column 2"
+        ):
             stream.refine_file(
                 path, "batch", out=None if where == "in place" else tmp_path / "o.h5ad"
             )
@@ -318,6 +324,7 @@ class TestJournal:
             monkeypatch.setattr(os, "pwrite", dying)
             # A killed process cannot tidy up.
             monkeypatch.setattr(JournaledFile, "discard", lambda self: None)
+            monkeypatch.setattr(journal, "_undo", lambda fd, path: None)
         stream.refine_file(path, "batch")
 
     @pytest.mark.parametrize("stop_after", [0, 1, 2])
@@ -332,6 +339,104 @@ class TestJournal:
         assert contents(path) == before
         self.change(path)
         assert "X_pca_batchprox" in read(path).obsm
+
+    @pytest.mark.parametrize("stop_after", [0, 1, 2])
+    def test_failure_while_committing_is_undone_at_once(self, path, monkeypatch, stop_after):
+        before, real, count = path.read_bytes(), os.pwrite, []
+
+        def failing(fd, data, offset):
+            if journal_of(path).exists():
+                count.append(offset)
+                if len(count) == stop_after + 1:
+                    raise OSError(5, "Input/output error")
+            return real(fd, data, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", failing)
+            with pytest.raises(OSError, match="Input/output error"):
+                stream.refine_file(path, "batch")
+        assert path.read_bytes() == before
+        assert os.listdir(path.parent) == [path.name]
+
+    @pytest.mark.parametrize("moment", ["first write", "after the last"])
+    def test_ctrl_c_while_committing_waits_for_the_end(self, path, monkeypatch, moment):
+        real_write, real_unlink, sent = os.pwrite, type(path).unlink, []
+
+        def interrupt():
+            if not sent:
+                sent.append(True)
+                signal.raise_signal(signal.SIGINT)
+
+        def writing(fd, data, offset):
+            if moment == "first write" and journal_of(path).exists():
+                interrupt()
+            return real_write(fd, data, offset)
+
+        def unlinking(self, *args, **options):
+            real_unlink(self, *args, **options)
+            if moment == "after the last" and self == journal_of(path):
+                interrupt()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", writing)
+            patch.setattr(type(path), "unlink", unlinking)
+            with pytest.raises(KeyboardInterrupt):
+                stream.refine_file(path, "batch")
+        assert sent
+        assert "X_pca_batchprox" in read(path).obsm
+        assert os.listdir(path.parent) == [path.name]
+
+    def test_opening_elsewhere_does_not_undo_a_live_commit(self, path, monkeypatch):
+        real, answers = os.pwrite, []
+
+        def slow(fd, data, offset):
+            if journal_of(path).exists() and not answers:
+                script = f"from scbatchprox.files import open_cells; open_cells({str(path)!r})"
+                answers.append(
+                    subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+                )
+            return real(fd, data, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", slow)
+            stream.refine_file(path, "batch")
+        assert "found it in use elsewhere" in answers[0].stderr
+        assert "X_pca_batchprox" in read(path).obsm
+
+    def test_links_share_the_journal(self, path, tmp_path, monkeypatch):
+        (tmp_path / "staged").mkdir()
+        link = tmp_path / "staged" / "cells.h5ad"
+        link.symlink_to(path)
+        before = contents(path)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            self.change(link, 1, patch)
+        with open_cells(path):
+            pass
+        assert contents(path) == before
+        self.change(link)
+        assert link.is_symlink()
+        assert "X_pca_batchprox" in read(path).obsm
+
+    def test_user_block_and_dead_tail(self, path, tmp_path):
+        """After a killed run the content ends before the file does, wherever the superblock is."""
+        other = tmp_path / "block.h5ad"
+        with h5py.File(path) as a, h5py.File(other, "w", userblock_size=1024) as b:
+            for name in a:
+                a.copy(name, b)
+            b.attrs.update(a.attrs)
+        size = other.stat().st_size
+        with open(other, "ab") as file:
+            file.write(os.urandom(5_000_000))
+        journaled = JournaledFile(other)
+        assert journaled._old_end == size
+        journaled.close()
+        self.change(other)
+        assert "X_pca_batchprox" in read(other).obsm
+        assert other.stat().st_size < 5_000_000
+
+    def test_open_in_the_same_process(self, path):
+        with h5py.File(path, "r"), open_cells(path) as file:
+            assert file.embedding(None).shape == (900, 6)
 
     def test_a_changed_file_is_not_undone(self, path, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -414,6 +519,79 @@ def test_killed_at_any_moment(rng, tmp_path, kind, where, point):
     np.testing.assert_allclose(
         read(target).obsm["X_pca_batchprox"], adata.obsm["X_pca_batchprox"], rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("dies_at", range(7))
+def test_zarr_killed_between_the_steps_of_a_rerun(rng, tmp_path, monkeypatch, kind, dies_at):
+    """The store is readable at every step, and the next opening finishes what was decided."""
+    adata, path = make(rng), tmp_path / "cells.zarr"
+    write(adata, path, kind)
+    stream.refine_file(path, "batch", model=BatchProx(rounds=1))
+    old = read(path).obsm["X_pca_batchprox"]
+    real, steps = os.rename, []
+
+    def dying(source, target):
+        if len(steps) == dies_at:
+            raise KeyboardInterrupt
+        steps.append(target)
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", dying)
+        patch.setattr("scbatchprox.files.zarr._remove", lambda folder: None)
+        try:
+            stream.refine_file(path, "batch", model=BatchProx(rounds=9))
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert dies_at >= len(steps)
+    between = read(path)  # by others, with no help of ours
+    np.testing.assert_array_equal(between.obsm["X_pca"], adata.obsm["X_pca"])
+    with open_cells(path):
+        pass
+    result = read(path)
+    rounds = result.uns["X_pca_batchprox"]["params"]["rounds"]
+    assert rounds == (1 if dies_at == 0 else 9)
+    assert (np.array_equal(result.obsm["X_pca_batchprox"], old)) == (rounds == 1)
+    assert zarr.open_group(path, mode="r").metadata.consolidated_metadata is not None
+
+
+def test_zarr_has_one_writer(rng, tmp_path):
+    path = tmp_path / "cells.zarr"
+    write(make(rng), path, "zarr3")
+    with open_cells(path) as file, file.writer(None, "a", (900, 6), np.dtype("f4")) as writer:
+        with pytest.raises(InputError, match="in use elsewhere"):
+            stream.refine_file(path, "batch")
+        writer.finish({})
+    assert "a" in read(path).obsm
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr3"])
+def test_the_refined_cells_alone(rng, tmp_path, kind):
+    adata, path = make(rng), tmp_path / f"cells.{kind[:4]}"
+    write(adata, path, kind)
+    stream.refine_file(path, "batch", out=tmp_path / "refined.npy")
+    refine(adata, "batch")
+    np.testing.assert_allclose(
+        np.load(tmp_path / "refined.npy"), adata.obsm["X_pca_batchprox"], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_read_only_store_can_be_copied(rng, tmp_path):
+    path = tmp_path / "cells.zarr"
+    write(make(rng), path, "zarr3")
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            os.chmod(os.path.join(folder, name), 0o444)
+        os.chmod(folder, 0o555)
+    try:
+        stream.refine_file(path, "batch", out=tmp_path / "out.zarr")
+    finally:
+        for folder, _, _ in os.walk(path):
+            os.chmod(folder, 0o755)
+    assert os.access(tmp_path / "out.zarr" / "obsm", os.W_OK)
+    assert stat.S_IMODE((tmp_path / "out.zarr" / "obsm").stat().st_mode) & 0o200
 
 
 def test_zarr_index_knows_the_result(stored):

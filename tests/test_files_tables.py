@@ -29,10 +29,10 @@ PCS = [f"PC{j + 1}" for j in range(D)]
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Several chunks and several blocks, so that their seams are tested too."""
-    from scbatchprox.files import tables
+    from scbatchprox.files import text
 
     monkeypatch.setattr(stream, "CHUNK_BYTES", 64 * 8 * D)
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(text, "BLOCK_ROWS", 50)
 
 
 @pytest.fixture
@@ -581,3 +581,14 @@ def test_a_link_stays_a_link(tmp_path, frame, kind):
     assert link.is_symlink()
     wanted = expected(frame[PCS].to_numpy(), frame["sample"])
     np.testing.assert_allclose(load(link), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv.gz"])
+def test_text_becomes_another_kind_of_text(frame, tmp_path, kind):
+    frame.to_csv(tmp_path / "cells.csv", index=False)
+    stream.refine_file(tmp_path / "cells.csv", "sample", use_rep="PC", out=tmp_path / f"o.{kind}")
+    stream.refine_file(tmp_path / "cells.csv", "sample", use_rep="PC", out=tmp_path / "o.csv")
+    sep = "\t" if kind == "tsv" else ","
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / f"o.{kind}", sep=sep), pd.read_csv(tmp_path / "o.csv")
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BatchProx)
 
-__all__ = ["load", "params_as_json", "save"]
+__all__ = ["load", "params_as_json", "save", "solver_from_json"]
 
 MOMENTS = ("n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
@@ -51,7 +51,7 @@ def load(kind: type[Model], path: str | Path) -> Model:
     """Read a fitted model."""
     stored = _store.load(path, ("model",))
     params = dict(stored.params["params"])
-    params["solver"] = _solver_from_json(params["solver"])
+    params["solver"] = solver_from_json(params["solver"])
     model = kind(**params)
     model.adapter_ = Adapter(stored.batches, stored.tensors["scale"], stored.tensors["shift"])
     model.seen_ = Seen(
@@ -93,7 +93,8 @@ def _solver_to_json(solver: str | Solver) -> Any:
     raise BadType(f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}.")
 
 
-def _solver_from_json(stored: Any) -> str | Solver:
+def solver_from_json(stored: Any) -> str | Solver:
+    """Return a solver, by name or with its options, from what :func:`params_as_json` made of it."""
     if isinstance(stored, str):
         return stored
     options = dict(stored)

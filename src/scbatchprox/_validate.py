@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from .errors import BadType, BadValue
+from .errors import BadType, BadValue, NotFinite
 
 __all__ = [
     "BLOCK_BYTES",
@@ -117,8 +117,11 @@ def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
     return out
 
 
-def nonfinite_error(Z: Any) -> BadValue:
-    """Say how many values of ``Z`` are not finite and where the first one is."""
+def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
+    """Say how many values of ``Z`` are not finite and where the first one is.
+
+    If ``Z`` is a part of more cells, ``first_row`` is where it begins among them.
+    """
     rows = max(1, BLOCK_BYTES // (8 * Z.shape[1]))
     n_nan = n_inf = 0
     first: tuple[int, int] | None = None
@@ -132,13 +135,16 @@ def nonfinite_error(Z: Any) -> BadValue:
         nan = int(np.isnan(block).sum())
         n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
     if first is None:
-        return BadValue(
+        return NotFinite(
             "Expected values of moderate size, found finite values so large that their variance "
             "overflows, or their refined value does."
         )
-    return BadValue(
-        f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) of "
-        f"{Z.shape[0] * Z.shape[1]}, the first at row {first[0]}, column {first[1]}."
+    where = f"of {Z.shape[0] * Z.shape[1]}"
+    if first_row is not None:
+        where = f"in rows {first_row} to {first_row + Z.shape[0] - 1}"
+    return NotFinite(
+        f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) {where}, the first at "
+        f"row {first[0] + (first_row or 0)}, column {first[1]}."
     )
 
 

@@ -115,6 +115,8 @@ def as_keys(batch_key: str | Sequence[str]) -> list[str]:
         raise BadType(f"Expected the name of a column, or a list of names, found {batch_key!r}.")
     if not keys:
         raise BadValue("Expected at least one batch key, found an empty list.")
+    if len(set(keys)) < len(keys):
+        raise BadValue(f"Expected different batch keys, found {some_of(keys)}.")
     return list(keys)
 
 

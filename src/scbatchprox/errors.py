@@ -6,7 +6,7 @@ code) catches :class:`InputError`; everyone else catches ``ValueError``, ``KeyEr
 
 from __future__ import annotations
 
-__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError", "MissingExtra"]
+__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError", "MissingExtra", "NotFinite"]
 
 
 class InputError(Exception):
@@ -19,6 +19,10 @@ class InputError(Exception):
 
 class BadValue(InputError, ValueError):
     """A value that makes no sense here."""
+
+
+class NotFinite(BadValue):
+    """Cells with NaN or infinity in them, or too large to compute with."""
 
 
 class BadType(InputError, TypeError):

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import native
-from ._validate import _check_dtype, _check_shape, check_embedding, output_dtype
+from ._validate import _check_dtype, _check_shape, check_embedding, nonfinite_error, output_dtype
 from .adapter import Adapter
-from .errors import BadValue
+from .errors import BadValue, NotFinite
 from .labels import Labels
 from .moments import Moments
 from .solvers import Solver
@@ -165,8 +164,8 @@ def _block_moments(Z: Any, codes: np.ndarray, block_info: Any = None) -> Moments
         return None
     try:
         return Moments.of(Z, codes[:, 0])
-    except BadValue as error:
-        raise _located(error, Z, block_info) from None
+    except NotFinite:
+        raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
 
 
 def _itself(part: Any, axis: Any, keepdims: bool) -> Any:
@@ -189,20 +188,6 @@ def _block_apply(
     labels = Labels(codes[:, 0].astype(np.int32), adapter.batches)
     try:
         result: np.ndarray = getattr(adapter, verb)(Z, labels)
-    except BadValue as error:
-        raise _located(error, Z, block_info) from None
+    except NotFinite:
+        raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
     return result
-
-
-def _located(error: BadValue, Z: Any, block_info: Any) -> BadValue:
-    """Say where in the whole array a block's values are not finite; any other error as it is."""
-    bad = ~np.isfinite(native(Z))
-    if not bad.any():
-        return error
-    lo, hi = block_info[0]["array-location"][0]
-    i, j = np.argwhere(bad)[0]
-    nan = int(np.isnan(native(Z)).sum())
-    return BadValue(
-        f"Expected finite values, found {nan} NaN and {int(bad.sum()) - nan} infinite (inf) in rows "
-        f"{lo} to {hi - 1}, the first at row {lo + i}, column {j}."
-    )

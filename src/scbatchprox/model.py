@@ -195,11 +195,17 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Z, _ = self._checked(X)
         labels = self._labels(Z, batch, y)
         more = lazy.moments(Z, labels) if lazy.is_lazy(Z) else Moments.of(Z, labels)
+        return self.partial_fit_moments(more, policy=policy)
+
+    def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
+        """:meth:`partial_fit` to the moments of cells that are elsewhere."""
+        one_of("policy", policy, ("frozen", "refit"))
+        if not self.__sklearn_is_fitted__():
+            return self.fit_moments(more)
         seen = self.seen_.add(more)
         if policy == "refit":
             self._needs_moments_only("partial_fit")
-            fitted = self._together(seen.moments)
-            return self._keep(Seen.first(seen.moments), *fitted)
+            return self._keep(Seen.first(seen.moments), *self._together(seen.moments))
         newcomers = self.seen_.newcomers(more)
         adapter = self.adapter_
         if newcomers.batches.size:

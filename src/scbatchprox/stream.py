@@ -11,25 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from . import cluster as on_cluster
 from . import lazy
-from ._validate import check_embedding, output_dtype
+from ._validate import check_embedding, nonfinite_error, output_dtype
 from .adapter import Adapter
 from .anndata import as_keys, batch_labels, summary
-from .errors import BadValue
+from .errors import BadValue, NotFinite
 from .files import CellFile, Rows, kind_of, open_cells
+from .files.arrays import npy_writer
 from .labels import Labels
 from .model import BatchProx
 from .moments import Moments
 from .solvers import solver_of
 
-__all__ = ["Progress", "apply_file", "refine_file"]
+__all__ = ["Here", "Job", "Progress", "apply_file", "open_job", "refine_file"]
 
 log = logging.getLogger(__name__)
 
 #: Bytes of cells read at a time. A few of these are in memory at once.
 CHUNK_BYTES = 1 << 25
+
+#: Text tables become each other: only the separator and the packing differ.
+TEXT = {".csv", ".tsv", ".csv.gz", ".tsv.gz"}
 
 #: Called as ``progress(stage, rows_done, rows_in_all)`` after every chunk.
 Progress = Callable[[str, int, int], None]
@@ -79,7 +84,7 @@ def refine_file(
     model = BatchProx() if model is None else model
     needs_cells = solver_of(model.solver).needs_cells
     with (
-        _opened(path, batch_key, use_rep, key_added, out, labels) as job,
+        open_job(path, batch_key, use_rep, key_added, out, labels) as job,
         _where(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
@@ -92,6 +97,7 @@ def refine_file(
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
             "use_rep": rep,
+            "key_added": job.key,
             "n_cells": model.moments_.n_cells,
         }
         refined = source.mapped(model.adapter_, "apply", job.labels)
@@ -118,7 +124,7 @@ def apply_file(
     ``record`` goes to ``uns`` where the file has one; the rest is as for :func:`refine_file`.
     """
     with (
-        _opened(path, batch_key, use_rep, key_added, out, labels) as job,
+        open_job(path, batch_key, use_rep, key_added, out, labels) as job,
         _where(cluster) as client,
     ):
         if job.rows.shape[1] != adapter.width:
@@ -132,7 +138,7 @@ def apply_file(
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A file to read from, checked against what is asked, and where its result goes."""
 
     file: CellFile
@@ -150,7 +156,7 @@ class _Job:
 
     def in_memory(self) -> np.ndarray:
         """Return the whole embedding."""
-        blocks = [block for _, block in _Here(self).chunks()]
+        blocks = [block for _, block in Here(self).chunks()]
         return np.concatenate([b.toarray() if hasattr(b, "toarray") else b for b in blocks])
 
     def write(
@@ -158,7 +164,10 @@ class _Job:
     ) -> None:
         """Write the result as it comes, then the record of it."""
         n, d = self.rows.shape
-        with self.file.writer(self.out, self.key, (n, d), output_dtype(self.rows)) as writer:
+        writer_of = self.file.writer
+        if self.out is not None and kind_of(self.out) == ".npy":
+            writer_of = npy_writer  # the refined cells alone, whatever they came in
+        with writer_of(self.out, self.key, (n, d), output_dtype(self.rows)) as writer:
             for lo, block in mapped:
                 writer.write(lo, block)
                 progress("refine", lo + len(block), n)
@@ -166,14 +175,14 @@ class _Job:
 
 
 @contextmanager
-def _opened(
+def open_job(
     path: str | Path,
     batch_key: str | Sequence[str],
     use_rep: str | None,
     key_added: str | None,
     out: str | Path | None,
     labels: str | Path | None,
-) -> Iterator[_Job]:
+) -> Iterator[Job]:
     """Open a file and check everything that can be before any cell is read."""
     keys = as_keys(batch_key)
     with open_cells(path, labels) as file:
@@ -190,12 +199,14 @@ def _opened(
         rows = file.embedding(use_rep)
         check_embedding(rows[0:1])
         found = Labels.of(batch_labels(obs, keys), rows.shape[0])
-        key = key_added or file.default_key(use_rep)
+        key = file.default_key(use_rep) if key_added is None else key_added
+        if key in ("", ".", "..") or "/" in key:
+            raise BadValue(f"Expected a plain name for the result, found {key!r}.")
         if file.keyed and key == (use_rep or file.default_rep):
             raise BadValue(
                 f"Expected another name for the result than that of the input, found {key!r}."
             )
-        job = _Job(file, use_rep, rows, found, key, _checked_out(out, file))
+        job = Job(file, use_rep, rows, found, key, _checked_out(out, file))
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, found.batches.size, job.step, key,
@@ -206,21 +217,26 @@ def _opened(
 def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:
     if out is None or Path(out).resolve() == file.path.resolve():
         return None
-    if kind_of(out) != kind_of(file.path):
+    kinds = kind_of(file.path), kind_of(out)
+    if kinds[0] != kinds[1] and not (kinds[1] == ".npy" or set(kinds) <= TEXT):
         raise BadValue(
-            f"Expected an output of the same kind as the input ({kind_of(file.path)}), found "
-            f"{Path(out).name!r}."
+            f"Expected an output of the same kind as the input ({kinds[0]}), or .npy for the refined "
+            f"cells alone, found {Path(out).name!r}."
         )
+    if Path(out).is_dir() != (kinds[1] == ".zarr") and Path(out).exists():
+        raise BadValue(f"Expected a place for a {kinds[1]} file, found another thing at {out}.")
+    if file.path.resolve() in Path(out).resolve().parents:
+        raise BadValue(f"Expected a place outside of the input for the output, found {out}.")
     if not Path(out).resolve().parent.is_dir():
         raise BadValue(f"Expected a folder to write to, found none at {Path(out).parent}.")
     return Path(out)
 
 
 @dataclass(frozen=True)
-class _Here:
+class Here:
     """Cells read and mapped in this process."""
 
-    job: _Job
+    job: Job
 
     def moments(self, progress: Progress) -> Moments:
         """Moments of all rows, merged a chunk at a time."""
@@ -228,8 +244,8 @@ class _Here:
         for lo, block in self.chunks():
             try:
                 more = Moments.of(block, self._part(self.job.labels, lo, block))
-            except BadValue as error:
-                raise BadValue(f"In the rows from {lo} on: {error}") from None
+            except NotFinite:
+                raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
             progress("moments", lo + block.shape[0], self.job.rows.shape[0])
         assert total is not None  # an embedding without rows was refused before
@@ -240,7 +256,11 @@ class _Here:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Rows after the adapter's verb, a chunk at a time."""
         for lo, block in self.chunks():
-            yield lo, getattr(adapter, verb)(block, self._part(labels, lo, block))
+            try:
+                mapped = getattr(adapter, verb)(block, self._part(labels, lo, block))
+            except NotFinite:
+                raise nonfinite_error(block, lo) from None
+            yield lo, mapped
 
     def chunks(self) -> Iterator[tuple[int, Any]]:
         """Stretches of rows; the next one is read while one is worked on."""
@@ -266,7 +286,7 @@ class _Here:
 class _There:
     """Cells read and mapped by the workers of a cluster."""
 
-    job: _Job
+    job: Job
     client: Any
     cells: Any
 
@@ -288,9 +308,15 @@ def _where(cluster: str | None) -> AbstractContextManager[Any]:
     return nullcontext() if cluster is None else on_cluster.connected(cluster)
 
 
-def _source(job: _Job, client: Any) -> _Here | _There:
+def _source(job: Job, client: Any) -> Here | _There:
     if client is None:
-        return _Here(job)
+        return Here(job)
+    whole = isinstance(job.rows, np.ndarray) and not isinstance(job.rows, np.memmap)
+    if whole or sp.issparse(job.rows):
+        raise BadValue(
+            f"Expected an embedding that can be read in parts on a cluster, found one in "
+            f"{job.file.path.name} that must be read as a whole."
+        )
     cells = on_cluster.lazy_rows(
         job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from .. import _store
 from .._model_file import params_as_json
 from .._version import __version__
 from ..errors import BadValue
+from ..files import kind_of
 from ..model import BatchProx
 from ..stream import apply_file, refine_file
 from . import options as o
@@ -87,9 +89,9 @@ def refine(
             eps=eps,
             variance_matching=not mean_only,
         )
-        target_path = o.where(out, in_place)
-        if model is not None and not model.parent.is_dir():
-            raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
+        target_path = o.where(out, in_place, path=path, labels=labels, model=model)
+        if model is not None and (model.is_dir() or not model.resolve().parent.is_dir()):
+            raise BadValue(f"Expected a place for a file as --model, found none at {model}.")
         fitted = refine_file(
             path,
             batch_key,
@@ -104,101 +106,76 @@ def refine(
         fitted.provenance_["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         if model is not None:
             fitted.save(model)
-    speaker.show(fitted.movement())
-    speaker.say(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
-    speaker.answer(
-        _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
-    )
-
-
-def _map(
-    inverse: bool,
-    path: Path,
-    model: Path,
-    batch_key: list[str] | None,
-    use_rep: str | None,
-    key_added: str | None,
-    out: Path | None,
-    in_place: bool,
-    labels: Path | None,
-    cluster: str | None,
-    speaker: Speaker,
-) -> None:
-    with speaker.answering(), speaker.progress() as progress:
-        target_path = o.where(out, in_place)
-        fitted = BatchProx.load(model)
-        keys = batch_key or fitted.provenance_.get("batch_key")
-        if not keys:
-            raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
-        apply_file(
-            path,
-            fitted.adapter_,
-            keys,
-            inverse=inverse,
-            use_rep=use_rep,
-            key_added=key_added,
-            out=target_path,
-            labels=labels,
-            record={
-                "model": model.name,
-                "inverse": inverse,
-                "version": __version__,
-                "batch_key": list(keys),
-            },
-            cluster=cluster,
-            progress=progress,
+    with speaker.answering():
+        speaker.show(fitted.movement())
+        speaker.say(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
+        speaker.answer(
+            _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
         )
-    speaker.say(f"wrote {target_path or path}")
-    speaker.answer({"written": str(target_path or path), "model": str(model), "inverse": inverse})
 
 
-@app.command(
-    epilog="Example: `scbatchprox apply more.h5ad --model m.safetensors --out more_refined.h5ad`"
-)
-def apply(
-    path: o.In,
-    model: o.ModelIn,
-    batch_key: o.MaybeBatchKey = None,
-    use_rep: o.UseRep = None,
-    key_added: o.KeyAdded = None,
-    out: o.Out = None,
-    in_place: o.InPlace = False,
-    labels: o.LabelsFile = None,
-    dask: o.Dask = False,
-    scheduler: o.Scheduler = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
-) -> None:
-    """Refine more cells of batches that a saved model knows."""
-    speaker = Speaker(quiet, verbose, as_json)
-    cluster = o.cluster(dask, scheduler)
-    _map(False, path, model, batch_key, use_rep, key_added, out, in_place, labels, cluster, speaker)
+def _mapping(inverse: bool) -> Callable[..., None]:
+    """Return the command that applies a saved adapter, or its inverse: they differ in little else."""
+
+    def command(
+        path: o.In,
+        model: o.ModelIn,
+        batch_key: o.MaybeBatchKey = None,
+        use_rep: o.UseRep = None,
+        key_added: o.KeyAdded = None,
+        out: o.Out = None,
+        in_place: o.InPlace = False,
+        labels: o.LabelsFile = None,
+        dask: o.Dask = False,
+        scheduler: o.Scheduler = None,
+        quiet: o.Quiet = False,
+        verbose: o.Verbose = False,
+        as_json: o.Json = False,
+    ) -> None:
+        speaker = Speaker(quiet, verbose, as_json)
+        with speaker.answering(), speaker.progress() as progress:
+            target_path = o.where(out, in_place, path=path, labels=labels, model=model)
+            fitted = BatchProx.load(model)
+            known = fitted.provenance_
+            keys = batch_key or known.get("batch_key")
+            if not keys:
+                raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
+            if kind_of(path) in (".h5ad", ".zarr"):  # by name, as the model was fitted
+                use_rep = use_rep or known.get("key_added" if inverse else "use_rep")
+                if inverse and use_rep and key_added is None:
+                    key_added = f"{use_rep}_inverse"
+            record = {"model": model.name, "inverse": inverse, "batch_key": list(keys)}
+            apply_file(
+                path,
+                fitted.adapter_,
+                keys,
+                inverse=inverse,
+                use_rep=use_rep,
+                key_added=key_added,
+                out=target_path,
+                labels=labels,
+                record=record | {"version": __version__},
+                cluster=o.cluster(dask, scheduler),
+                progress=progress,
+            )
+        with speaker.answering():
+            written = str(target_path or path)
+            speaker.say(f"wrote {written}")
+            speaker.answer({"written": written, "model": str(model), "inverse": inverse})
+
+    return command
 
 
-@app.command(
-    epilog="Example: `scbatchprox inverse refined.h5ad --model m.safetensors --use-rep X_pca_batchprox "
-    "--key-added X_back --in-place`"
-)
-def inverse(
-    path: o.In,
-    model: o.ModelIn,
-    batch_key: o.MaybeBatchKey = None,
-    use_rep: o.UseRep = None,
-    key_added: o.KeyAdded = None,
-    out: o.Out = None,
-    in_place: o.InPlace = False,
-    labels: o.LabelsFile = None,
-    dask: o.Dask = False,
-    scheduler: o.Scheduler = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
-) -> None:
-    """Take refined cells back to where they came from."""
-    speaker = Speaker(quiet, verbose, as_json)
-    cluster = o.cluster(dask, scheduler)
-    _map(True, path, model, batch_key, use_rep, key_added, out, in_place, labels, cluster, speaker)
+app.command(
+    "apply",
+    help="Refine more cells of batches that a saved model knows.",
+    epilog="Example: `scbatchprox apply more.h5ad --model m.safetensors --out more_refined.h5ad`",
+)(_mapping(inverse=False))
+app.command(
+    "inverse",
+    help="Take refined cells back to where they came from.",
+    epilog="Example: `scbatchprox inverse refined.h5ad --model m.safetensors --in-place`",
+)(_mapping(inverse=True))
 
 
 @app.command(epilog="Example: `scbatchprox inspect m.safetensors --json`")
@@ -212,14 +189,14 @@ def inspect(
     with speaker.answering():
         model = BatchProx.load(path)
         written_by = _store.load(path, ("model",)).written_by
-    facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
-    speaker.show(model.movement())
-    for part in ("params", "provenance"):
-        speaker.say(f"\n{part}")
-        for name, value in facts[part].items():
-            speaker.say(f"  {name:<18} {value}")
-    speaker.say(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
-    speaker.answer(facts)
+        facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
+        speaker.show(model.movement())
+        for part in ("params", "provenance"):
+            speaker.say(f"\n{part}")
+            for name, value in facts[part].items():
+                speaker.say(f"  {name:<18} {value}")
+        speaker.say(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
+        speaker.answer(facts)
 
 
 @app.command(epilog="Example: `scbatchprox demo --out demo-output`")

@@ -124,11 +124,12 @@ LocalEpochs = Annotated[
 BatchSize = Annotated[int | None, typer.Option(help="Adam's mini-batch.", rich_help_panel=_METHOD)]
 
 
-def where(out: Path | None, in_place: bool) -> Path | None:
-    """Return where the result goes: a path, or ``None`` for the input itself."""
+def where(out: Path | None, in_place: bool, **others: Path | None) -> Path | None:
+    """Return where the result goes, apart from other files: a path, or ``None`` for the input."""
     if (out is None) != in_place:
         found = "both" if in_place else "neither"
         raise BadValue(f"Expected either --out or --in-place, found {found}.")
+    apart(**others, out=out)
     return out
 
 
@@ -138,7 +139,7 @@ def model_of(rounds: str, solver: str, adam: dict[str, Any], **params: Any) -> B
     if given and solver != "adam":
         names = ", ".join("--" + name.replace("_", "-") for name in given)
         raise BadValue(f"Expected {names} only with --solver adam, found --solver {solver}.")
-    if rounds != "fixed-point" and not rounds.isdigit():
+    if rounds != "fixed-point" and not rounds.isdecimal():
         raise BadValue(
             f"Expected --rounds to be a whole number or 'fixed-point', found {rounds!r}."
         )
@@ -151,4 +152,20 @@ def model_of(rounds: str, solver: str, adam: dict[str, Any], **params: Any) -> B
 
 def cluster(dask: bool, scheduler: str | None) -> str | None:
     """Return where to compute: ``None`` for here, ``"local"`` or the address of a scheduler."""
+    if dask and scheduler:
+        raise BadValue("Expected --dask or --scheduler, found both.")
     return scheduler or ("local" if dask else None)
+
+
+def apart(**paths: Path | None) -> None:
+    """Check that no two of the files named by options are one."""
+    seen: dict[Path, str] = {}
+    for name, path in paths.items():
+        if path is None:
+            continue
+        place = path.resolve()
+        if place in seen:
+            raise BadValue(
+                f"Expected different files for {seen[place]} and --{name}, found {path} for both."
+            )
+        seen[place] = "IN" if name == "path" else f"--{name}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import os
 import sys
 import traceback
 import warnings
@@ -49,7 +51,7 @@ class Speaker:
         # Our own log alone: what other packages log is for their developers.
         log = logging.getLogger(__name__.split(".")[0])
         log.handlers = [RichHandler(console=self.err, show_path=False, show_time=False)]
-        log.setLevel(logging.INFO if self.verbose else logging.WARNING)
+        log.setLevel(logging.INFO if self.verbose and not self.quiet else logging.WARNING)
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     @contextmanager
@@ -59,11 +61,14 @@ class Speaker:
             yield
         except InputError as error:
             self._fail(BAD_INPUT, str(error))
+        except BrokenPipeError:
+            # Whoever read our answer has seen enough of it; the work itself is done by then.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
             self._fail(FAILURE, f"The system refused: {what}.")
         except KeyboardInterrupt:
-            self._fail(INTERRUPTED, "Interrupted; nothing was changed.")
+            self._fail(INTERRUPTED, "Interrupted.")
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except Exception as error:
@@ -122,12 +127,17 @@ class Speaker:
     def answer(self, facts: dict[str, Any]) -> None:
         """Give a machine all facts as one JSON object."""
         if self.as_json:
-            print(json.dumps(facts, default=_plain))
+            print(json.dumps(_finite(facts), allow_nan=False), flush=True)
 
 
 def _cell(value: Any) -> str:
     return f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+def _finite(value: Any) -> Any:
+    """Facts in JSON's terms, which know no infinity: the fixed point's round becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,11 +16,11 @@ SUFFIXES = {
     ".zarr": ("zarr", "ZarrFile"),
     ".npy": ("arrays", "NpyFile"),
     ".npz": ("arrays", "NpzFile"),
-    ".parquet": ("tables", "ParquetFile"),
-    ".csv": ("tables", "TextFile"),
-    ".tsv": ("tables", "TextFile"),
-    ".csv.gz": ("tables", "TextFile"),
-    ".tsv.gz": ("tables", "TextFile"),
+    ".parquet": ("parquet", "ParquetFile"),
+    ".csv": ("text", "TextFile"),
+    ".tsv": ("text", "TextFile"),
+    ".csv.gz": ("text", "TextFile"),
+    ".tsv.gz": ("text", "TextFile"),
 }
 
 
@@ -55,6 +55,6 @@ def open_cells(
     file = kind(path, worker=worker)
     if labels is None:
         return file
-    from .tables import WithLabels
+    from .second_file import WithLabels
 
     return WithLabels(file, Path(labels))

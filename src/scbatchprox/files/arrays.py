@@ -67,8 +67,18 @@ class NpyFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Return a place for a matrix that replaces this one, or goes to ``out``."""
-        with replacing((out or self.path).resolve()) as beside, open(beside, "wb") as file:
-            yield _NpyWriter(file, shape, dtype)
+        with npy_writer(out or self.path, key, shape, dtype) as writer:
+            yield writer
+
+
+@contextmanager
+def npy_writer(
+    out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> Iterator[Writer]:
+    """Return a place for a matrix in a ``.npy`` file, which has no use for its name."""
+    assert out is not None
+    with replacing(out) as beside, open(beside, "wb") as file:
+        yield _NpyWriter(file, shape, dtype)
 
 
 class _NpyWriter(Writer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
-from anndata.io import read_elem, sparse_dataset, write_elem
+from anndata.io import write_elem
 
 from .._atomic import replacing
 from .._validate import some_of
-from ..errors import BadKey, BadValue
+from ..errors import BadValue
 from .base import CellFile, Rows, Writer
+from .elements import stored_obs, stored_rows
 from .journal import JournaledFile, recover
 
 __all__ = ["H5adFile"]
@@ -32,8 +34,7 @@ class H5adFile(CellFile):
             if not worker:
                 recover(path)
                 h5py.File(path, "r").close()  # takes HDF5's lock, so another's writing shows
-            # Without the lock from here on: it would stand in the way of our own writing.
-            self._file = h5py.File(path, "r", locking=False)
+            self._file = _unlocked(path)
         except BlockingIOError:
             raise BadValue(
                 f"Expected {path} to be free to read, found it open for writing in another process."
@@ -91,9 +92,10 @@ class _H5adWriter(Writer):
         self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
         self._file, self._key = file, key
+        _group(file, "obsm")
         # Under another name until it is complete: deleting an older result first would let HDF5
         # reuse its bytes, which are still part of the old content.
-        self._partial = f"obsm/{key}.partial"
+        self._partial = f"obsm/{key}.{secrets.token_hex(6)}.partial"
         self._data = file.create_dataset(self._partial, shape, dtype)
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
@@ -106,59 +108,25 @@ class _H5adWriter(Writer):
         if self._key in self._file["obsm"]:
             del self._file["obsm"][self._key]
         self._file.move(self._partial, f"obsm/{self._key}")
-        uns = self._file.require_group("uns")
+        uns = _group(self._file, "uns")
         if self._key in uns:
             del uns[self._key]
         write_elem(uns, self._key, record)
 
 
-def stored_rows(group: Any, use_rep: str) -> Rows:
-    """Return the rows of an embedding in an AnnData group, of HDF5 or zarr."""
-    obsm = group.get("obsm", {})
-    if use_rep in obsm:
-        element = obsm[use_rep]
-    elif use_rep == "X" and "X" in group:
-        element = group["X"]
-    else:
-        raise BadKey(
-            f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(obsm, most=20)}."
-        )
-    kind = element.attrs.get("encoding-type", "array")
-    if kind in ("csr_matrix", "csc_matrix"):
-        rows = sparse_dataset(element)
-        # Rows of a column-compressed matrix cannot be read apart.
-        return rows if kind == "csr_matrix" else rows.to_memory().tocsr()  # type: ignore[no-any-return]
-    if kind == "dataframe":
-        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
-    if not hasattr(element, "shape") or len(element.shape) != 2:
-        raise BadValue(
-            f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
-            f"{getattr(element, 'shape', None)}."
-        )
-    return element  # type: ignore[no-any-return]
+def _unlocked(path: Path) -> h5py.File:
+    """Open for reading without HDF5's lock, which would stand in the way of our own writing."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError:  # this very process has it open with the lock, in backed mode perhaps
+        return h5py.File(path, "r")
 
 
-def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
-    """Read some columns of ``obs`` from an AnnData group, of HDF5 or zarr."""
-    obs = group["obs"]
-    if not hasattr(obs, "keys"):  # anndata before 0.7 stored one table of records
-        frame = read_elem(obs)
-        available = list(frame.columns)
-        require(keys, available)
-        return frame[list(keys)]
-    available = list(obs.attrs.get("column-order", [name for name in obs if name != "_index"]))
-    require(keys, available)
-    return pd.DataFrame({key: read_elem(obs[key]) for key in keys})
-
-
-def require(keys: Sequence[str], available: Sequence[str]) -> None:
-    """Check that all keys are there."""
-    absent = [key for key in keys if key not in available]
-    if absent:
-        raise BadKey(
-            f"Expected batch_key in obs, found no column {some_of(absent)}; "
-            f"available: {some_of(available, most=20)}."
-        )
+def _group(file: h5py.File, name: str) -> h5py.Group:
+    """A part of an AnnData file, made as anndata would make it if it is not there."""
+    if name not in file:
+        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+    return file[name]
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .._atomic import replacing, sync_folder
@@ -26,37 +30,62 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def journal_of(path: Path) -> Path:
-    """Where the journal of a file lies while it is being committed."""
+    """Where the journal of a file lies while it is being committed: beside the file, not a link to it."""
+    path = path.resolve()
     return path.parent / f".{path.name}.journal"
 
 
 def recover(path: Path) -> None:
     """Put back the old content of a file whose process died while committing."""
+    if journal_of(path).exists():
+        fd = _locked(path)  # or it would undo a commit that is going on
+        try:
+            _undo(fd, path)
+        finally:
+            os.close(fd)
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise BadValue(
+            f"Expected {path} to be free to write to, found it in use elsewhere."
+        ) from None
+    except OSError:
+        pass  # some network file systems have no locks to take
+    return fd
+
+
+def _undo(fd: int, path: Path) -> None:
+    """Restore what the journal of a locked file remembers, if there is one."""
     journal = journal_of(path)
-    if not journal.exists():
+    try:
+        raw = journal.read_bytes()
+    except FileNotFoundError:
         return
-    raw = journal.read_bytes()
-    entry = struct.Struct("<QI")
     if not raw.startswith(MAGIC):
         raise BadValue(f"Expected a journal of scbatchprox, found another file at {journal}.")
+    entry = struct.Struct("<QI")
     at, pages = len(MAGIC), []
     while at < len(raw):
         offset, size = entry.unpack_from(raw, at)
         at += entry.size
         pages.append((offset, raw[at : at + size], raw[at + size : at + 2 * size]))
         at += 2 * size
-    with open(path, "r+b", buffering=0) as file:
-        for offset, old, new in pages:
-            if os.pread(file.fileno(), len(old), offset) not in (old, new):
-                raise BadValue(
-                    f"Expected {path} as an interrupted run left it, found that it was changed since; "
-                    f"delete {journal} if the file is as it should be."
-                )
-        for offset, old, _ in pages:
-            os.pwrite(file.fileno(), old, offset)
-        os.fsync(file.fileno())
+    for offset, old, new in pages:
+        if os.pread(fd, len(old), offset) not in (old, new):
+            raise BadValue(
+                f"Expected {path} as an interrupted run left it, found that it was changed since; "
+                f"delete {journal} if the file is as it should be."
+            )
+    for offset, old, _ in pages:
+        os.pwrite(fd, old, offset)
+    os.fsync(fd)
     journal.unlink()
-    sync_folder(path.parent)
+    sync_folder(journal.parent)
 
 
 class JournaledFile:
@@ -64,15 +93,8 @@ class JournaledFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        recover(path)
-        self._fd = os.open(path, os.O_RDWR)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._fd)
-            raise BadValue(
-                f"Expected {path} to be free to write to, found it open in another process."
-            ) from None
+        self._fd = _locked(path)
+        _undo(self._fd, path)
         #: Where the old content ends; HDF5 knows better than the file system after a killed run.
         self._old_end = _hdf5_end(self._fd)
         self._end = self._old_end
@@ -160,25 +182,30 @@ class JournaledFile:
         pages = [
             (page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
         ]
-        journal = journal_of(self.path)
-        with replacing(journal) as beside:
-            entries = [struct.pack("<QI", o, len(old)) + old + new for o, old, new in pages]
-            beside.write_bytes(MAGIC + b"".join(entries))
-        for offset, _, new in pages:
-            os.pwrite(self._fd, new, offset)
-        os.fsync(self._fd)
-        journal.unlink()
+        with _interrupts_later():
+            with replacing(journal_of(self.path)) as beside:
+                entries = [struct.pack("<QI", at, len(old)) + old + new for at, old, new in pages]
+                beside.write_bytes(MAGIC + b"".join(entries))
+            try:
+                for offset, _, new in pages:
+                    os.pwrite(self._fd, new, offset)
+                os.fsync(self._fd)
+            except BaseException:
+                _undo(self._fd, self.path)
+                raise
+            self._old_end = self._end  # what was new is content from here on
+            journal_of(self.path).unlink()
         sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Cut off what was appended and not committed."""
+        os.ftruncate(self._fd, self._old_end)
 
     def close(self) -> None:
         """Let go of the file; what was not committed never happened."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def discard(self) -> None:
-        """Cut off what was appended."""
-        os.ftruncate(self._fd, self._old_end)
 
     def _remember(self, at: int, view: memoryview) -> None:
         done = 0
@@ -193,14 +220,35 @@ class JournaledFile:
             done += n
 
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C and a polite kill wait for the end of a few milliseconds' work."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python raises them in the main thread alone
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
 def _hdf5_end(fd: int) -> int:
     """The end of the content by the superblock of an HDF5 file, at most the size of the file."""
     size = os.fstat(fd).st_size
-    head = os.pread(fd, 64, 0)
-    if head[:8] != SIGNATURE or len(head) < 64:
-        return size  # a user block in front: rare, and the size is right unless a run was killed
-    version = head[8]
-    at, width = {0: (40, head[13]), 1: (44, head[13])}.get(version, (28, head[9]))
-    if width != 8:
+    at = 0  # a user block may stand in front: then the superblock is at 512, 1024, 2048, ...
+    while at < size and os.pread(fd, 8, at) != SIGNATURE:
+        at = max(512, 2 * at)
+    head = os.pread(fd, 64, at)
+    if len(head) < 64:
         return size
-    return min(size, int.from_bytes(head[at : at + 8], "little"))
+    field, width = {0: (40, head[13]), 1: (44, head[13])}.get(head[8], (28, head[9]))
+    end = int.from_bytes(head[field : field + 8], "little")
+    return min(size, end) if width == 8 else size

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
+import json
 import os
+import secrets
 import shutil
-import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ import pandas as pd
 import zarr
 from anndata.io import write_elem
 
-from .._atomic import sync_folder
+from .._atomic import replacing, sync_folder
 from .._validate import some_of
 from ..errors import BadValue
 from .base import CellFile, Rows, Writer
-from .h5ad import stored_obs, stored_rows
+from .elements import stored_obs, stored_rows
 
 __all__ = ["ZarrFile"]
 
@@ -34,6 +36,9 @@ class ZarrFile(CellFile):
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
+        if not worker and ready_of(path).exists():
+            with suppress(_InUse), _locked(path):  # in use: its own process is finishing it
+                _finish(path)
         try:
             self._group = zarr.open_group(path, mode="r")
         except Exception as error:
@@ -63,32 +68,40 @@ class ZarrFile(CellFile):
     ) -> Iterator[Writer]:
         """Return a place for a result in this store, or in a copy of it."""
         home = (out or self.path).resolve()
-        folder = Path(tempfile.mkdtemp(dir=home.parent, prefix=f".{home.name}.", suffix=".partial"))
+        folder = home.parent / f".{home.name}.{secrets.token_hex(6)}.partial"
+        folder.mkdir()
         try:
-            store = self.path
-            if out is not None:
+            version = self._group.metadata.zarr_format
+            if out is None:
+                with _locked(home):
+                    yield _ZarrWriter(folder, version, key, shape, dtype)
+                    # The result is decided: if we die now, whoever opens the store next finishes it.
+                    os.rename(folder, ready_of(home))
+                    _finish(home)
+            else:
                 store = folder / "store"
-                shutil.copytree(self.path, store)
-            writer = _ZarrWriter(folder, self._group.metadata.zarr_format, key, shape, dtype)
-            yield writer
-            writer.move_into(store)
-            if out is not None:
-                _put(store, home)
+                _copy(self.path, store)
+                yield _ZarrWriter(folder, version, key, shape, dtype)
+                _move_in(folder, store)
+                _replace(store, home, folder / "old")
             sync_folder(home.parent)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 class _ZarrWriter(Writer):
+    """Makes ``new/obsm/KEY`` and ``new/uns/KEY`` in a folder."""
+
     def __init__(
         self, folder: Path, version: int, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
-        self._folder, self._key, self._version = folder, key, version
-        group = zarr.open_group(folder / "obsm", mode="w", zarr_format=version)  # type: ignore[arg-type]
-        self.rows_per_chunk = max(1, min(shape[0], CHUNK_BYTES // (shape[1] * dtype.itemsize)))
-        self._data = group.create_array(
-            key, shape=shape, dtype=dtype, chunks=(self.rows_per_chunk, shape[1])
+        self._key = key
+        self._obsm, self._uns = (
+            zarr.open_group(folder / "new" / name, mode="w", zarr_format=version)  # type: ignore[arg-type]
+            for name in ("obsm", "uns")
         )
+        rows = max(1, min(shape[0], CHUNK_BYTES // (shape[1] * dtype.itemsize)))
+        self._data = self._obsm.create_array(key, shape=shape, dtype=dtype, chunks=(rows, shape[1]))
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     def write(self, lo: int, block: np.ndarray) -> None:
@@ -96,36 +109,112 @@ class _ZarrWriter(Writer):
         self._data[lo : lo + len(block)] = block
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Keep the record; everything moves into the store when the writer is left."""
-        group = zarr.open_group(self._folder / "uns", mode="w", zarr_format=self._version)  # type: ignore[arg-type]
+        """Add the record; everything moves into the store when the writer is left."""
         with warnings.catch_warnings():
             # anndata announces how it will store arrays one day; no user can act on that here.
             warnings.filterwarnings("ignore", "zarr v3 autosharding", UserWarning)
-            write_elem(group, self._key, record)
-
-    def move_into(self, store: Path) -> None:
-        """Move the result and its record into a store, each in one step, and tell its index."""
-        root = zarr.open_group(store, mode="r+", use_consolidated=False)
-        indexed = zarr.open_group(store, mode="r").metadata.consolidated_metadata is not None
-        for name in ("uns", "obsm"):
-            root.require_group(name)
-            _put(self._folder / name / self._key, store / name / self._key)
-        if indexed:
-            zarr.consolidate_metadata(store)
+            write_elem(self._uns, self._key, record)
 
 
-def _put(source: Path, target: Path) -> None:
-    """Move a folder to its place; if one is there already, the two change places in one step."""
-    if not target.exists():
+def ready_of(store: Path) -> Path:
+    """Where a complete result waits while it is moved into a store."""
+    store = store.resolve()
+    return store.parent / f".{store.name}.ready"
+
+
+class _InUse(BadValue):
+    pass
+
+
+@contextmanager
+def _locked(store: Path) -> Iterator[None]:
+    """Keep other writers away from a store."""
+    handle = os.open(store, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _InUse(
+                f"Expected {store} to be free to write to, found it in use elsewhere."
+            ) from None
+        except OSError:
+            pass  # some network file systems have no locks to take
+        yield
+    finally:
+        os.close(handle)
+
+
+def _finish(store: Path) -> None:
+    """Move a result that waits beside a locked store into it."""
+    ready = ready_of(store)
+    if ready.exists():
+        _move_in(ready, store)
+        _remove(ready)
+
+
+def _move_in(folder: Path, store: Path) -> None:
+    """Move ``new/obsm/KEY`` and ``new/uns/KEY`` into a store; can be repeated from any point."""
+    root = zarr.open_group(store, mode="r+", use_consolidated=False)
+    # The index goes first: it describes the old arrays, and would make the new ones unreadable.
+    if _has_index(store):
+        (folder / "indexed").touch()
+        _drop_index(store)
+    for name in ("uns", "obsm"):
+        if name not in root:
+            root.create_group(name).attrs.update(
+                {"encoding-type": "dict", "encoding-version": "0.1.0"}
+            )
+        for source in (folder / "new" / name).iterdir():
+            if source.is_dir():
+                _replace(source, store / name / source.name, folder / "old" / name / source.name)
+    if (folder / "indexed").exists():
+        zarr.consolidate_metadata(store)
+
+
+def _has_index(store: Path) -> bool:
+    """Whether a store holds the metadata of all its arrays in one place."""
+    group = zarr.open_group(store, mode="r")
+    return group.metadata.consolidated_metadata is not None
+
+
+def _drop_index(store: Path) -> None:
+    (store / ".zmetadata").unlink(missing_ok=True)  # version 2
+    root = store / "zarr.json"
+    if root.exists():
+        described = json.loads(root.read_text())
+        described.pop("consolidated_metadata", None)
+        with replacing(root) as beside:
+            beside.write_text(json.dumps(described))
+
+
+def _replace(source: Path, target: Path, aside: Path) -> None:
+    """Move a folder to its place; one that is there already steps aside first."""
+    if target.exists():
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        _remove(aside)
+        os.rename(target, aside)
+        try:
+            os.rename(source, target)
+        except OSError:
+            os.rename(aside, target)
+            raise
+    else:
         os.rename(source, target)
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    exchange, here = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
-    if hasattr(libc, "renameat2") and not libc.renameat2(
-        here, os.fsencode(source), here, os.fsencode(target), exchange
-    ):
-        return
-    # Where the system cannot exchange, the old one steps aside first.
-    aside = source.with_name(f"{source.name}.old")
-    os.rename(target, aside)
-    os.rename(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a store's files, but not their permissions: the copy must be writeable."""
+    for folder, _, names in os.walk(source):
+        here = target / Path(folder).relative_to(source)
+        here.mkdir()
+        for name in names:
+            shutil.copyfile(Path(folder) / name, here / name)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, even if threads of an interrupted write are still putting chunks into it."""
+    for _ in range(50):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)
