@@ -11,7 +11,7 @@ import numpy as np
 
 import scbatchprox
 
-from . import adam, copy, dask_scaling, files, harmony, memory, start_up, threads
+from . import adam, atlas, copy, dask_scaling, files, harmony, memory, start_up, threads
 
 BENCHMARKS = {
     "copy": copy.run,
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "adam": adam.run,
     "files": files.run,
     "dask": dask_scaling.run,
+    "atlas": atlas.run,
 }
 
 

@@ -9,6 +9,7 @@ from ._threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .adapter import Adapter
 from .anndata import refine
+from .atlas import Atlas
 from .errors import InputError
 from .model import BatchProx
 from .moments import Moments
@@ -19,6 +20,7 @@ from .target import MomentTarget, Target
 __all__ = [
     "Adam",
     "Adapter",
+    "Atlas",
     "BatchProx",
     "Exact",
     "History",

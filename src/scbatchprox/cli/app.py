@@ -17,6 +17,7 @@ from ..files import kind_of
 from ..model import BatchProx
 from ..stream import apply_file, refine_file
 from . import options as o
+from .atlas import atlas
 from .output import Speaker
 
 __all__ = ["app"]
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(atlas)
 
 
 def _version(wanted: bool) -> None:

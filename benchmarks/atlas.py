@@ -1,0 +1,55 @@
+"""Adding a batch costs what the batch costs, however many cells the atlas holds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from scbatchprox import Atlas, Moments
+
+from .measure import Row, cells, fastest
+
+D, NEW = 50, 10_000
+
+
+def run() -> Iterator[Row]:
+    Z, _ = cells(NEW, D, 1)
+    labels = np.repeat("new", NEW)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = []
+        for n_cells, n_batches in ((10_000, 20), (10_000_000, 20), (10_000_000, 1000)):
+            path = Path(folder) / f"{n_cells}x{n_batches}"
+            _made_of_moments(path, n_cells, n_batches)
+            jobs.append(lambda path=path: _add(path, Z, labels))
+        # The list of versions grows as versions do, the same for all; few repeats keep it short.
+        small, large, many = fastest(*jobs, repeat=9)
+        size = (Path(folder) / "10000000x20" / "versions" / "000002.safetensors").stat().st_size
+    yield Row(
+        "add 10,000 x 50 to an atlas of 10,000,000 cells / to one of 10,000, 20 batches",
+        large / small,
+        most=1.5,
+        note=f"{1e3 * large:.1f} ms / {1e3 * small:.1f} ms, lock, checksums and fsync included",
+    )
+    yield Row(
+        "the same to 10,000,000 cells in 1,000 batches", many / small, note=f"{1e3 * many:.1f} ms"
+    )
+    yield Row("size of a version of 10,000,000 cells in 20 batches", size / 1e3, "kB")
+
+
+def _made_of_moments(path: Path, n_cells: int, n_batches: int) -> None:
+    """An atlas that has seen many cells, without making any of them: moments are all it keeps."""
+    rng = np.random.default_rng(0)
+    n = np.full(n_batches, n_cells // n_batches)
+    mean = rng.normal(0.0, 0.5, (n_batches, D))
+    m2 = n[:, None] * rng.uniform(0.5, 2.0, (n_batches, D))
+    batches = np.array([f"batch{k:04d}" for k in range(n_batches)])
+    Atlas.create(path).add(Moments(batches, n, mean, m2))
+
+
+def _add(path: Path, Z: np.ndarray, labels: np.ndarray) -> None:
+    """Arrive as a new batch each time: the atlas is opened, judged against, written and locked anew."""
+    atlas = Atlas.open(path)
+    atlas.add(Z, np.char.add(labels, str(atlas.version)))

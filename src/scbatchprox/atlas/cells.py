@@ -1,0 +1,142 @@
+"""Cells of a file that arrive at an atlas: their moments, and a mark on those that are far from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .._atomic import replacing
+from .._types import Floats
+from ..errors import BadValue
+from ..files import kind_of
+from ..model import BatchProx
+from ..moments import Moments
+from ..stream import Here, Job, Progress, open_job
+from .judging import CELL_FAR, cell_scores
+
+__all__ = ["check_marks", "opened", "write_marks"]
+
+DISTANCE, FLAG = "atlas_distance", "atlas_far"
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that is read in pieces, twice if cells are scored."""
+
+    _job: Job
+
+    @property
+    def batches(self) -> np.ndarray:
+        """Batches that the file holds."""
+        return self._job.labels.batches
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates."""
+        return int(self._job.rows.shape[1])
+
+    @property
+    def use_rep(self) -> str | None:
+        """Name of the embedding: as asked for, or the default where that is a name in the file."""
+        file = self._job.file
+        by_name = kind_of(file.path) in (".h5ad", ".zarr")
+        return self._job.use_rep or (file.default_rep if by_name else None)
+
+    def moments(self, progress: Progress) -> Moments:
+        """Moments of all cells."""
+        return Here(self._job).moments(progress)
+
+    def scores(self, model: BatchProx, progress: Progress) -> Floats:
+        """How far each cell is from all that a model has seen: a number per cell, no more."""
+        scores = np.empty(self._job.rows.shape[0])
+        for lo, block in Here(self._job).chunks():
+            hi = lo + block.shape[0]
+            scores[lo:hi] = cell_scores(model.moments_, block)
+            progress("scores", hi, scores.size)
+        return scores
+
+    def far_cells(self, scores: Floats) -> list[int]:
+        """Count the cells of each batch that are far from everything."""
+        codes = self._job.labels.codes[scores > CELL_FAR]
+        counts: list[int] = np.bincount(codes, minlength=self.batches.size).tolist()
+        return counts
+
+
+@contextmanager
+def opened(
+    path: str | Path, batch_key: str | Sequence[str], use_rep: str | None, labels: str | Path | None
+) -> Iterator[Source]:
+    """Open a file whose cells arrive."""
+    with open_job(path, batch_key, use_rep, None, None, labels) as job:
+        yield Source(job)
+
+
+def check_marks(path: str | Path, scores_out: str | Path | None, mark: bool) -> None:
+    """Say before anything is read where scores cannot be written."""
+    if mark and kind_of(path) != ".h5ad":
+        raise BadValue(
+            f"Expected an .h5ad file to mark cells in, found {Path(path).name}; write the scores to a "
+            f".csv instead."
+        )
+    if scores_out is not None:
+        if Path(scores_out).suffix != ".csv":
+            raise BadValue(f"Expected a .csv for the scores, found {Path(scores_out).name!r}.")
+        if Path(scores_out).resolve() == Path(path).resolve():
+            raise BadValue(f"Expected another file for the scores than the input, found {path}.")
+        if not Path(scores_out).resolve().parent.is_dir():
+            raise BadValue(
+                f"Expected a folder for the scores, found none at {Path(scores_out).parent}."
+            )
+
+
+def write_marks(
+    path: str | Path, scores: Floats, scores_out: str | Path | None, mark: bool
+) -> None:
+    """Write scores and flags where they are wanted."""
+    columns = {DISTANCE: scores, FLAG: scores > CELL_FAR}
+    if scores_out is not None:
+        table = pd.DataFrame(columns, index=pd.RangeIndex(scores.size, name="row"))
+        with replacing(scores_out) as beside:
+            table.to_csv(beside)
+    if mark:
+        _write_obs(Path(path), columns)
+
+
+def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Add columns to ``obs`` of an .h5ad file: all of them, or the file is as it was."""
+    import h5py
+    from anndata.io import write_elem
+
+    from ..files.journal import JournaledFile
+
+    journaled = JournaledFile(path)
+    try:
+        with h5py.File(journaled, "r+") as file:
+            obs = file["obs"]
+            if not isinstance(obs, h5py.Group):
+                raise BadValue(
+                    f"Expected obs to have columns, found {path.name} as anndata before 0.7 wrote it; "
+                    f"write it anew, or write the scores to a .csv."
+                )
+            order = [str(name) for name in obs.attrs["column-order"]]
+            for name, values in columns.items():
+                if name in obs:
+                    del obs[name]
+                write_elem(obs, name, values)
+            order += [name for name in columns if name not in order]
+            obs.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype())
+        journaled.commit()
+    except BaseException:
+        journaled.discard()
+        raise
+    finally:
+        journaled.close()

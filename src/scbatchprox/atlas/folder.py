@@ -1,0 +1,266 @@
+"""An atlas on disk: a list of versions, replaced as a whole, and one file per version, never changed.
+
+``atlas.json`` names every version and the checksum of its file; ``versions/000002.safetensors`` and so on
+are saved models. A version's file is complete on disk before the list that names it takes the place of
+the old one, so a process killed at any point leaves the last good version. What it may leave besides is
+named by no list, and the next writer clears it away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .._atomic import replacing, sync_folder
+from .._validate import some_of
+from .._version import __version__
+from ..errors import BadFile, BadKey, BadValue
+from ..model import BatchProx
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Counts",
+    "Entry",
+    "Record",
+    "commit",
+    "fingerprint",
+    "load",
+    "locked",
+    "read",
+]
+
+FORMAT = "scbatchprox atlas"
+FORMAT_VERSION = 1
+LIST, VERSIONS, LOCK = "atlas.json", "versions", "lock"
+
+#: Batches and their cells, as ``{"batch": ..., "n_cells": ...}``: labels need not be strings.
+Counts = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version: what was done, when, by which software, and the file that holds the result."""
+
+    number: int
+    action: str
+    parent: int | None
+    when: str
+    scbatchprox_version: str
+    added: Counts = field(default_factory=list)
+    removed: Counts = field(default_factory=list)
+    policy: str | None = None
+    forced: bool = False
+    #: Where the cells came from: name of the file, batch_key, use_rep.
+    source: dict[str, Any] | None = None
+    #: The version that a rollback returned to.
+    to: int | None = None
+    n_batches: int = 0
+    n_cells: int = 0
+    #: Of an atlas that holds no batch there is no file.
+    file: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What ``atlas.json`` holds: the parameters, and every version; the last one is current."""
+
+    params: dict[str, Any]
+    upstream: str | None
+    versions: tuple[Entry, ...]
+
+    @property
+    def current(self) -> Entry:
+        """The version that counts now."""
+        return self.versions[-1]
+
+    def entry(self, number: int) -> Entry:
+        """Return a version by its number."""
+        for entry in self.versions:
+            if entry.number == number:
+                return entry
+        raise BadKey(
+            f"Expected a version of the atlas, found {number!r}; available: 1 to "
+            f"{self.current.number}."
+        )
+
+    def batches(self, number: int) -> dict[Any, int]:
+        """Batches of a version and their cells, by what the log says was done until then."""
+        known: dict[int | None, dict[Any, int]] = {None: {}}
+        for entry in self.versions:
+            now = dict(known[entry.parent if entry.to is None else entry.to])
+            if entry.to is None:
+                for count in entry.added:
+                    now[count["batch"]] = now.get(count["batch"], 0) + count["n_cells"]
+                for count in entry.removed:
+                    del now[count["batch"]]
+            known[entry.number] = now
+        return known[self.entry(number).number]
+
+    def changes(self, a: int, b: int) -> tuple[Counts, Counts]:
+        """Batches that version ``b`` has and ``a`` has not, and the other way round."""
+        old, new = self.batches(a), self.batches(b)
+        return _without(new, old), _without(old, new)
+
+
+def read(path: Path) -> Record:
+    """Read the list of versions."""
+    where = path / LIST
+    if not where.is_file():
+        raise BadFile(
+            f"Expected an atlas (a folder with {LIST}), found none at {path}; make one with "
+            f"`scbatchprox atlas init`."
+        )
+    damaged = f"Expected the list of versions of an atlas, found {where}, which is damaged"
+    try:
+        stored = json.loads(where.read_text("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BadValue(f"{damaged} ({error}).") from None
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise BadValue(f"{damaged} or of another kind.")
+    version = stored.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise BadValue(
+            f"Expected atlas format {FORMAT_VERSION} or older, found {version!r}, written by "
+            f"scbatchprox {stored.get('scbatchprox_version')}: upgrade scbatchprox to read it."
+        )
+    if stored.pop("sha256", None) != _checksum(stored):
+        raise BadValue(f"{damaged} or was changed by hand (its checksum is another).")
+    versions = tuple(Entry(**entry) for entry in stored["versions"])
+    return Record(stored["params"], stored["upstream"], versions)
+
+
+def load(path: Path, entry: Entry) -> BatchProx | None:
+    """Read the model of a version, if its file is what was once written."""
+    if entry.file is None:
+        return None
+    where = path / VERSIONS / entry.file
+    found = file_sha256(where) if where.is_file() else None
+    if found != entry.sha256:
+        what = "no such file" if found is None else "a damaged one (its checksum is another)"
+        raise BadValue(f"Expected version {entry.number} of the atlas in {where}, found {what}.")
+    return BatchProx.load(where)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only writer, or say that there is another; a killed process holds no lock."""
+    import fcntl  # where there is none, atlases can still be read
+
+    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadValue(
+                f"Expected the atlas {path} to be free to write to, found another process writing "
+                f"to it; try again when that is done."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:
+    """Append a version; ``model`` is its content unless the entry names an older file."""
+    (path / VERSIONS).mkdir(exist_ok=True)
+    _clear(path, record)
+    if model is not None:
+        name = f"{entry.number:06d}.safetensors"
+        model.save(path / VERSIONS / name)
+        entry = replace(entry, file=name, sha256=file_sha256(path / VERSIONS / name))
+    sync_folder(path)
+    record = replace(record, versions=(*record.versions, entry))
+    stored: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "scbatchprox_version": __version__,
+        "upstream": record.upstream,
+        "params": record.params,
+        "current": record.current.number,
+        "versions": [asdict(version) for version in record.versions],
+    }
+    text = json.dumps(stored | {"sha256": _checksum(stored)}, indent=1, ensure_ascii=False)
+    with replacing(path / LIST) as beside:
+        beside.write_text(text + "\n", "utf-8")
+    return record
+
+
+def strangers(path: Path) -> list[str]:
+    """What lies in a folder besides what an atlas, or a killed attempt at one, puts there."""
+    own = {VERSIONS, LOCK}
+    return sorted(
+        item.name for item in path.iterdir() if item.name not in own and not _is_partial(item)
+    )
+
+
+def fingerprint(upstream: str | Path) -> str:
+    """Return what stands for the upstream of an embedding: the text itself, or a file's checksum.
+
+    A folder, such as a saved scVI model, counts with the names and contents of all its files.
+    """
+    path = Path(upstream)
+    try:
+        kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
+    except (OSError, ValueError):  # a text too long, or too odd, for the name of a file
+        kind = "text"
+    if kind == "file":
+        return f"sha256:{file_sha256(path)}"
+    if kind == "folder":
+        files = sorted(item for item in path.rglob("*") if item.is_file())
+        listed = [(item.relative_to(path).as_posix(), file_sha256(item)) for item in files]
+        return f"sha256:{_checksum(listed)}"
+    if not str(upstream).strip():
+        raise BadValue("Expected a text or a file as upstream, found an empty text.")
+    return str(upstream)
+
+
+def check_upstream(record: Record, upstream: str | Path | None) -> None:
+    """Check that cells come from the same upstream as the atlas, where one is named."""
+    if upstream is None:
+        return
+    found = fingerprint(upstream)
+    if found != record.upstream:
+        wanted = "none (the atlas names none)" if record.upstream is None else repr(record.upstream)
+        raise BadValue(f"Expected the upstream of the atlas, {wanted}, found {found!r}.")
+
+
+def file_sha256(path: Path) -> str:
+    """Checksum of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def as_version(text: str | int) -> int:
+    """Return the number of a version."""
+    try:
+        return int(text)
+    except ValueError:
+        raise BadValue(f"Expected the number of a version, found {some_of([text])}.") from None
+
+
+def _without(some: dict[Any, int], others: dict[Any, int]) -> Counts:
+    gone = {batch: n for batch, n in some.items() if batch not in others}
+    return [{"batch": batch, "n_cells": gone[batch]} for batch in sorted(gone)]
+
+
+def _checksum(stored: Any) -> str:
+    return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+
+
+def _clear(path: Path, record: Record) -> None:
+    """Remove what killed writers left; only for who holds the lock."""
+    named = {entry.file for entry in record.versions}
+    left = [item for item in (path / VERSIONS).iterdir() if item.name not in named]
+    for item in [*left, *(item for item in path.iterdir() if _is_partial(item))]:
+        item.unlink()
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".partial")

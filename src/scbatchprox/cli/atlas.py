@@ -1,0 +1,351 @@
+"""The commands of ``scbatchprox atlas``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from .._validate import some_of
+from ..atlas import Arrival, Atlas
+from ..atlas.judging import CELL_FAR
+from ..errors import BadKey, BadValue
+from ..files import kind_of
+from . import options as o
+from .output import Speaker
+
+__all__ = ["atlas"]
+
+atlas = typer.Typer(
+    name="atlas",
+    help="Keep a model that grows: add batches, forget them, return to any version.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+class Policies(StrEnum):
+    """Policies by name, for the parser."""
+
+    frozen = "frozen"
+    refit = "refit"
+
+
+At = Annotated[Path, typer.Argument(metavar="ATLAS", help="Folder of the atlas.")]
+Cells = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN", help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file with cells."
+    ),
+]
+BatchKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column with the batch of each cell; repeat to combine columns; by default as for the "
+        "latest arrival."
+    ),
+]
+UseRep = Annotated[
+    str | None,
+    typer.Option(help="Embedding; by default as for the latest arrival, at first X_pca."),
+]
+Upstream = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT|FILE",
+        help="What the embedding comes from: any text, or a file or folder, of which the checksum is "
+        "kept. Another one is refused later.",
+    ),
+]
+Policy = Annotated[
+    Policies, typer.Option(help="frozen: old rows stay to the bit; refit: all are fitted anew.")
+]
+
+
+@atlas.command(epilog="Example: `scbatchprox atlas init lung --rounds 3 --upstream pca_model.npz`")
+def init(
+    path: At,
+    upstream: Upstream = None,
+    target: o.Target = "moment",
+    rounds: o.Rounds = "3",
+    lambda_target: o.LambdaTarget = 0.5,
+    mu: o.Mu = 1e-3,
+    lambda_id: o.LambdaId = 1e-3,
+    eps: o.Eps = 1e-6,
+    mean_only: o.MeanOnly = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Make an atlas that holds no batch yet."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        model = o.model_of(
+            rounds, "exact", {}, target=target, lambda_target=lambda_target, mu=mu,
+            lambda_id=lambda_id, eps=eps, variance_matching=not mean_only,
+        )  # fmt: skip
+        made = Atlas.create(path, model=model, upstream=upstream)
+        speaker.say(f"made {path}, version 1")
+        speaker.answer(_state(made) | {"upstream": made.upstream, "params": made.params})
+
+
+@atlas.command(
+    epilog="Example: `scbatchprox atlas add lung donor7.h5ad --batch-key donor --dry-run`"
+)
+def add(
+    path: At,
+    cells: Cells,
+    batch_key: BatchKey = None,
+    use_rep: UseRep = None,
+    labels: o.LabelsFile = None,
+    policy: Policy = Policies.frozen,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how far the cells are, and add nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Add batches that are very far from the atlas too.")
+    ] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Allow more cells of batches that are there already.")
+    ] = False,
+    upstream: Upstream = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="Write how far each cell is from all that the atlas holds to this .csv."),
+    ] = None,
+    mark: Annotated[
+        bool,
+        typer.Option(
+            "--mark", help="Write it to IN (.h5ad): obs columns atlas_distance and atlas_far."
+        ),
+    ] = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Judge the batches of a file, and add them unless they are very far from the atlas."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        with speaker.progress() as progress:
+            at = Atlas.open(path)
+            # A first arrival has nothing to be scored against; asking for scores of it is an error.
+            arrival = at.add_file(
+                cells,
+                _keys(at, batch_key),
+                use_rep=use_rep or _rep(at, cells),
+                labels=labels,
+                policy=policy.value,
+                force=force,
+                merge=merge,
+                upstream=upstream,
+                dry_run=dry_run,
+                scores=dry_run and at.model is not None,
+                scores_out=scores,
+                mark=mark,
+                progress=progress,
+            )
+        for batch, row in arrival.judgement.iterrows():
+            speaker.say(_in_words(batch, row))
+        done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
+        speaker.say(f"{done}" + (f"\nwrote {scores}" if scores else ""))
+        speaker.answer(_state(at) | _judgement(arrival))
+
+
+@atlas.command(epilog="Example: `scbatchprox atlas forget lung donor3`")
+def forget(
+    path: At,
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch to forget.")],
+    policy: Policy = Policies.frozen,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Take a batch out: as if it had never been seen, from the moments kept of the others."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        at = Atlas.open(path)
+        version = at.forget(_label(at, batch), policy=policy.value)
+        speaker.say(f"forgot {batch}: version {version}")
+        speaker.answer(_state(at))
+
+
+@atlas.command(
+    epilog="Example: `scbatchprox atlas apply lung donor7.h5ad --batch-key donor --out refined.h5ad`"
+)
+def apply(
+    path: At,
+    cells: Cells,
+    batch_key: BatchKey = None,
+    use_rep: UseRep = None,
+    key_added: o.KeyAdded = None,
+    out: o.Out = None,
+    in_place: o.InPlace = False,
+    labels: o.LabelsFile = None,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Refine cells of batches that the atlas holds, with its current version."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        with speaker.progress() as progress:
+            target = o.where(out, in_place, path=cells, labels=labels)
+            at = Atlas.open(path)
+            at.apply_file(
+                cells,
+                _keys(at, batch_key),
+                use_rep=use_rep or _rep(at, cells),
+                key_added=key_added,
+                out=target,
+                labels=labels,
+                cluster=o.cluster(dask, scheduler),
+                progress=progress,
+            )
+        speaker.say(f"wrote {target or cells}")
+        speaker.answer(_state(at) | {"written": str(target or cells)})
+
+
+@atlas.command(epilog="Example: `scbatchprox atlas log lung --json`")
+def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
+    """Show all versions: what was done, when, and by which version of the software."""
+    speaker = Speaker(False, verbose, as_json)
+    with speaker.answering():
+        at = Atlas.open(path)
+        table = at.log()
+        done = [_done(row) for row in at.entries()]
+        shown = pd.DataFrame({"done": done}, index=table.index).assign(
+            added=table["added"].map(_names),
+            removed=table["removed"].map(_names),
+            batches=table["n_batches"],
+            cells=table["n_cells"].map("{:,}".format),
+            when=table["when"].str.slice(0, 10),
+        )
+        speaker.show(shown)
+        speaker.answer(_state(at) | {"upstream": at.upstream, "versions": at.entries()})
+
+
+@atlas.command(epilog="Example: `scbatchprox atlas diff lung 3 5`")
+def diff(
+    path: At,
+    a: Annotated[int, typer.Argument(metavar="A", help="A version.")],
+    b: Annotated[int, typer.Argument(metavar="B", help="Another version.")],
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Show what is different in version B from version A, and how far old rows moved."""
+    speaker = Speaker(False, verbose, as_json)
+    with speaker.answering():
+        found = Atlas.open(path).diff(a, b)
+        speaker.say(f"added: {_names(found.added) or 'none'}")
+        speaker.say(f"removed: {_names(found.removed) or 'none'}")
+        for name, (old, new) in found.params.items():
+            speaker.say(f"{name}: {old} became {new}")
+        still = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
+        speaker.say(
+            f"rows in both: {len(still)}, of which {int(still.sum())} are the same to the bit"
+        )
+        speaker.show(found.rows)
+        speaker.answer(
+            {
+                "a": a,
+                "b": b,
+                "added": found.added,
+                "removed": found.removed,
+                "params": found.params,
+                "rows": _records(found.rows),
+            }
+        )
+
+
+@atlas.command(epilog="Example: `scbatchprox atlas rollback lung 4`")
+def rollback(
+    path: At,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The version to return to.")],
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Return to an earlier version exactly, as a new version; nothing is lost."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        at = Atlas.open(path)
+        number = at.rollback(version)
+        speaker.say(f"version {number} is version {version} again")
+        speaker.answer(_state(at) | {"same_as": version})
+
+
+def _keys(at: Atlas, given: list[str] | None) -> list[str]:
+    keys = given or at.source.get("batch_key")
+    if not keys:
+        raise BadValue("Expected --batch-key, found none, and no arrival at the atlas names one.")
+    return list(keys)
+
+
+def _rep(at: Atlas, cells: Path) -> str | None:
+    """The embedding of the latest arrival, for a file of the same kind: a name means another in others."""
+    source = at.source
+    same = bool(source) and kind_of(source["name"]) == kind_of(cells)
+    return source["use_rep"] if same else None
+
+
+def _label(at: Atlas, text: str) -> Any:
+    """The batch that a word on the command line means: labels may be numbers."""
+    model = at.model
+    known = [] if model is None else model.batches_.tolist()
+    for label in known:
+        if str(label) == text:
+            return label
+    raise BadKey(f"Expected a batch of the atlas, found {text!r}; available: {some_of(known)}.")
+
+
+def _state(at: Atlas) -> dict[str, Any]:
+    model = at.model
+    return {
+        "atlas": str(at.path),
+        "version": at.version,
+        "batches": [] if model is None else model.batches_.tolist(),
+        "n_cells": 0 if model is None else model.moments_.n_cells,
+    }
+
+
+def _judgement(arrival: Arrival) -> dict[str, Any]:
+    return {"added": arrival.version is not None, "judgement": _records(arrival.judgement)}
+
+
+def _done(entry: dict[str, Any]) -> str:
+    if entry["action"] == "rollback":
+        return f"rollback to {entry['to']}"
+    forced = ", forced" * entry["forced"]
+    return str(entry["action"]) + (f" ({entry['policy']}{forced})" if entry["policy"] else "")
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    # There is no NaN in JSON.
+    rows = table.reset_index().to_dict("records")
+    return [{str(k): None if v != v else v for k, v in row.items()} for row in rows]
+
+
+def _names(counts: list[dict[str, Any]]) -> str:
+    shown = [f"{count['batch']} ({count['n_cells']:,})" for count in counts[:8]]
+    more = f", ... ({len(counts)} in all)" * (len(counts) > 8)
+    return ", ".join(shown) + more
+
+
+def _in_words(batch: Any, row: Any) -> str:
+    sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
+    if row["level"] != "first":
+        sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"
+        wide = "" if row["width"] != row["width"] else f"; {row['width']:.2f} times as wide"
+        sentence += f"{wide}; the adapter moves it by {row['moved']:.2f} of its own spread."
+    if "far_cells" in row:
+        share = row["far_cells"] / row["n_cells"]
+        sentence += (
+            f" {row['far_cells']:,} cells ({share:.1%}) are far from all that the atlas holds "
+            f"(beyond {CELL_FAR:g})."
+        )
+    return sentence
