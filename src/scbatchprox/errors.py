@@ -6,7 +6,16 @@ code) catches :class:`InputError`; everyone else catches ``ValueError``, ``KeyEr
 
 from __future__ import annotations
 
-__all__ = ["BadFile", "BadKey", "BadType", "BadValue", "InputError", "MissingExtra", "NotFinite"]
+__all__ = [
+    "BadFile",
+    "BadKey",
+    "BadType",
+    "BadValue",
+    "InUse",
+    "InputError",
+    "MissingExtra",
+    "NotFinite",
+]
 
 
 class InputError(Exception):
@@ -23,6 +32,10 @@ class BadValue(InputError, ValueError):
 
 class NotFinite(BadValue):
     """Cells with NaN or infinity in them, or too large to compute with."""
+
+
+class InUse(BadValue):
+    """A file that somebody else is writing to."""
 
 
 class BadType(InputError, TypeError):

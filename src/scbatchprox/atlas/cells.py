@@ -116,27 +116,19 @@ def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
     import h5py
     from anndata.io import write_elem
 
-    from ..files.journal import JournaledFile
+    from ..files.h5ad import changing
 
-    journaled = JournaledFile(path)
-    try:
-        with h5py.File(journaled, "r+") as file:
-            obs = file["obs"]
-            if not isinstance(obs, h5py.Group):
-                raise BadValue(
-                    f"Expected obs to have columns, found {path.name} as anndata before 0.7 wrote it; "
-                    f"write it anew, or write the scores to a .csv."
-                )
-            order = [str(name) for name in obs.attrs["column-order"]]
-            for name, values in columns.items():
-                if name in obs:
-                    del obs[name]
-                write_elem(obs, name, values)
-            order += [name for name in columns if name not in order]
-            obs.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype())
-        journaled.commit()
-    except BaseException:
-        journaled.discard()
-        raise
-    finally:
-        journaled.close()
+    with changing(path) as file:
+        obs = file["obs"]
+        if not isinstance(obs, h5py.Group):
+            raise BadValue(
+                f"Expected obs to have columns, found {path.name} as anndata before 0.7 wrote it; "
+                f"write it anew, or write the scores to a .csv."
+            )
+        order = [str(name) for name in obs.attrs["column-order"]]
+        for name, values in columns.items():
+            if name in obs:
+                del obs[name]
+            write_elem(obs, name, values)
+        order += [name for name in columns if name not in order]
+        obs.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype())

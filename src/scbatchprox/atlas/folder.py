@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .. import _atomic
 from .._atomic import replacing, sync_folder
 from .._validate import some_of
 from .._version import __version__
@@ -148,23 +148,9 @@ def load(path: Path, entry: Entry) -> BatchProx | None:
     return BatchProx.load(where)
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Be the only writer, or say that there is another; a killed process holds no lock."""
-    import fcntl  # where there is none, atlases can still be read
-
-    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadValue(
-                f"Expected the atlas {path} to be free to write to, found another process writing "
-                f"to it; try again when that is done."
-            ) from None
-        yield
-    finally:
-        os.close(handle)
+def locked(path: Path) -> AbstractContextManager[None]:
+    """Be the only writer, or say that there is another."""
+    return _atomic.locked(path / LOCK, os.O_RDWR | os.O_CREAT, f"the atlas {path}")
 
 
 def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:

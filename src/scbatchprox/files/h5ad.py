@@ -22,7 +22,7 @@ from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
 from .journal import JournaledFile, recover
 
-__all__ = ["H5adFile"]
+__all__ = ["H5adFile", "changing"]
 
 
 class H5adFile(CellFile):
@@ -69,22 +69,28 @@ class H5adFile(CellFile):
     ) -> Iterator[Writer]:
         """Return a place for a result in this file, or in a copy of it."""
         if out is None:
-            journaled = JournaledFile(self.path)
-            try:
-                with h5py.File(journaled, "r+") as file:
-                    writer = _H5adWriter(file, key, shape, dtype)
-                    yield writer
-                journaled.commit()
-            except BaseException:
-                journaled.discard()
-                raise
-            finally:
-                journaled.close()
+            with changing(self.path) as file:
+                yield _H5adWriter(file, key, shape, dtype)
         else:
             with replacing(out) as beside:
                 _copy(self.path, beside)
                 with h5py.File(beside, "r+") as file:
                     yield _H5adWriter(file, key, shape, dtype)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[h5py.File]:
+    """Offer an HDF5 file to be changed in place: all changes take effect at the end, or none."""
+    journaled = JournaledFile(path)
+    try:
+        with h5py.File(journaled, "r+") as file:
+            yield file
+        journaled.commit()
+    except BaseException:
+        journaled.discard()
+        raise
+    finally:
+        journaled.close()
 
 
 class _H5adWriter(Writer):

@@ -10,7 +10,6 @@ that last millisecond: the journal is there, and the next opening puts the old c
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import struct
@@ -19,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .._atomic import replacing, sync_folder
+from .._atomic import lock, replacing, sync_folder
 from ..errors import BadValue
 
 __all__ = ["JournaledFile", "journal_of", "recover"]
@@ -38,25 +37,11 @@ def journal_of(path: Path) -> Path:
 def recover(path: Path) -> None:
     """Put back the old content of a file whose process died while committing."""
     if journal_of(path).exists():
-        fd = _locked(path)  # or it would undo a commit that is going on
+        fd = lock(path)  # or it would undo a commit that is going on
         try:
             _undo(fd, path)
         finally:
             os.close(fd)
-
-
-def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise BadValue(
-            f"Expected {path} to be free to write to, found it in use elsewhere."
-        ) from None
-    except OSError:
-        pass  # some network file systems have no locks to take
-    return fd
 
 
 def _undo(fd: int, path: Path) -> None:
@@ -93,7 +78,7 @@ class JournaledFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = _locked(path)
+        self._fd = lock(path)
         _undo(self._fd, path)
         #: Where the old content ends; HDF5 knows better than the file system after a killed run.
         self._old_end = _hdf5_end(self._fd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -19,9 +18,9 @@ import pandas as pd
 import zarr
 from anndata.io import write_elem
 
-from .._atomic import replacing, sync_folder
+from .._atomic import locked, replacing, sync_folder
 from .._validate import some_of
-from ..errors import BadValue
+from ..errors import BadValue, InUse
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
 
@@ -37,7 +36,10 @@ class ZarrFile(CellFile):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         if not worker and ready_of(path).exists():
-            with suppress(_InUse), _locked(path):  # in use: its own process is finishing it
+            with (
+                suppress(InUse),
+                locked(path, os.O_RDONLY),
+            ):  # in use: its own process is finishing it
                 _finish(path)
         try:
             self._group = zarr.open_group(path, mode="r")
@@ -73,7 +75,7 @@ class ZarrFile(CellFile):
         try:
             version = self._group.metadata.zarr_format
             if out is None:
-                with _locked(home):
+                with locked(home, os.O_RDONLY):
                     yield _ZarrWriter(folder, version, key, shape, dtype)
                     # The result is decided: if we die now, whoever opens the store next finishes it.
                     os.rename(folder, ready_of(home))
@@ -120,28 +122,6 @@ def ready_of(store: Path) -> Path:
     """Where a complete result waits while it is moved into a store."""
     store = store.resolve()
     return store.parent / f".{store.name}.ready"
-
-
-class _InUse(BadValue):
-    pass
-
-
-@contextmanager
-def _locked(store: Path) -> Iterator[None]:
-    """Keep other writers away from a store."""
-    handle = os.open(store, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _InUse(
-                f"Expected {store} to be free to write to, found it in use elsewhere."
-            ) from None
-        except OSError:
-            pass  # some network file systems have no locks to take
-        yield
-    finally:
-        os.close(handle)
 
 
 def _finish(store: Path) -> None:
