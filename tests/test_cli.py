@@ -73,6 +73,14 @@ class TestRefine:
         for word in ("s1", "s2", "s3", "moved", "wrote"):
             assert word in result.stdout
 
+    def test_names_of_batches_are_shown_whole(self, adata, tmp_path):
+        name = "E-MTAB-5061 of the second laboratory"
+        adata.obs["batch"] = adata.obs["batch"].cat.rename_categories({"s1": name})
+        adata.write_h5ad(tmp_path / "c.h5ad")
+        done = command("refine", tmp_path / "c.h5ad", "--batch-key", "batch", "--in-place",
+                       env=os.environ | {"COLUMNS": "80"})  # fmt: skip
+        assert name in done.stdout
+
     def test_every_method_option_reaches_the_model(self, path, tmp_path):
         model = tmp_path / "m.safetensors"
         run(

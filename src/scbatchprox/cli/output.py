@@ -119,7 +119,9 @@ class Speaker:
         drawn = Table(box=None, header_style="bold", pad_edge=False)
         for name in [table.index.name or "", *table.columns]:
             title = str(name).replace("_", " ")  # so that it may take two lines
-            drawn.add_column(title, justify="left" if name == table.index.name else "right")
+            # Names of batches are shown whole, whatever the width of the screen.
+            of_rows = name == table.index.name
+            drawn.add_column(title, justify="left" if of_rows else "right", no_wrap=of_rows)
         for row in table.itertuples():
             drawn.add_row(*(_cell(value) for value in row))
         self.out.print(drawn)
