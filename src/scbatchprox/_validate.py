@@ -11,17 +11,20 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from .errors import BadType, BadValue, NotFinite
+from .errors import BadKey, BadType, BadValue, NotFinite
 
 __all__ = [
     "BLOCK_BYTES",
+    "check_dtype",
     "check_embedding",
     "check_number",
     "check_out",
+    "check_shape",
     "nonfinite_error",
     "one_of",
     "output_dtype",
     "plain",
+    "require_columns",
     "some_of",
     "warn_if_barcodes",
 ]
@@ -46,13 +49,14 @@ def check_embedding(Z: Any) -> Any:
     infinity show in the moments, and :func:`nonfinite_error` then says where they are.
     """
     if sp.issparse(Z):
-        return _check_shape(_check_dtype(Z.tocsr()))
+        return check_shape(check_dtype(Z.tocsr()))
     if isinstance(Z, pd.DataFrame):
         Z = Z.to_numpy()
-    return _check_shape(_check_dtype(np.asarray(Z)))
+    return check_shape(check_dtype(np.asarray(Z)))
 
 
-def _check_dtype(Z: Any) -> Any:
+def check_dtype(Z: Any) -> Any:
+    """Return ``Z`` with numbers of a kind that can be computed with."""
     kind = Z.dtype.kind
     if kind in "fiub":
         # Long doubles would be a third compiled variant for digits that no embedding has.
@@ -75,7 +79,8 @@ def _check_dtype(Z: Any) -> Any:
     )
 
 
-def _check_shape(Z: Any) -> Any:
+def check_shape(Z: Any) -> Any:
+    """Check for a matrix with at least one row and one column."""
     if Z.ndim != 2:
         hint = " Reshape your data with .reshape(-1, 1) if it has one coordinate." * (Z.ndim == 1)
         raise BadValue(
@@ -166,6 +171,17 @@ def check_number(name: str, value: object, *, positive: bool = False) -> None:
     if not (np.isfinite(value) and (value > 0 if positive else value >= 0)):
         bound = "> 0" if positive else ">= 0"
         raise BadValue(f"Expected {name} to be a finite number {bound}, found {value!r}.")
+
+
+def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
+    """Check that ``obs`` has all the columns that are asked for."""
+    available = list(available)
+    absent = [key for key in keys if key not in available]
+    if absent:
+        raise BadKey(
+            f"Expected batch_key in obs, found no column {some_of(absent)}; "
+            f"available: {some_of(available, most=20)}."
+        )
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 
-from ._validate import some_of
+from ._validate import require_columns, some_of
 from ._version import __version__
 from .errors import BadKey, BadType, BadValue
 from .lazy import in_memory
@@ -123,12 +123,7 @@ def as_keys(batch_key: str | Sequence[str]) -> list[str]:
 def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:
     """Return the batch of each cell; several columns are combined as ``"a | b"``."""
     keys = as_keys(batch_key)
-    absent = [key for key in keys if key not in obs.columns]
-    if absent:
-        raise BadKey(
-            f"Expected batch_key in obs, found no column {some_of(absent)}; "
-            f"available: {some_of((key for key in obs if key in obs.columns), most=20)}."
-        )
+    require_columns(keys, (key for key in obs if key in obs.columns))
     if not isinstance(obs, pd.DataFrame):  # of a lazily opened AnnData: read these columns alone
         obs = pd.DataFrame({key: in_memory(obs[key]) for key in keys})
     if len(keys) == 1:

@@ -15,14 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from ._validate import _check_dtype, _check_shape, check_embedding, nonfinite_error, output_dtype
+from ._validate import check_dtype, check_embedding, check_shape, nonfinite_error, output_dtype
 from .adapter import Adapter
 from .errors import BadValue, NotFinite
 from .labels import Labels
 from .moments import Moments
 from .solvers import Solver
 
-__all__ = ["LazyAdapter", "adapter_for", "check_cells", "in_memory", "is_lazy", "moments", "refuse"]
+__all__ = [
+    "LazyAdapter",
+    "adapter_for",
+    "check_cells",
+    "in_memory",
+    "is_lazy",
+    "moments",
+    "moments_of",
+    "refuse",
+]
 
 #: Moments that one task of the tree merges: few tasks, and still a tree for thousands of blocks.
 FAN_IN = 8
@@ -56,7 +65,7 @@ def check_cells(Z: Any) -> Any:
             "Expected a Dask array with chunks of known size, found unknown (nan) ones; "
             "call compute_chunk_sizes() on it first."
         )
-    Z = _check_shape(_check_dtype(Z))
+    Z = check_shape(check_dtype(Z))
     return Z.rechunk({1: -1}) if Z.numblocks[1] > 1 else Z
 
 
@@ -82,6 +91,11 @@ def moments(Z: Any, labels: Labels) -> Moments:
     """Moments of a Dask array that :func:`check_cells` has seen, computed where Dask computes."""
     (total,) = _dask().compute(moments_tree(Z, labels))
     return Moments(labels.batches[total.batches], total.n, total.mean, total.m2)
+
+
+def moments_of(Z: Any, labels: Labels) -> Moments:
+    """Moments of cells that :func:`check_cells` has seen, in memory or in a Dask array."""
+    return moments(Z, labels) if is_lazy(Z) else Moments.of(Z, labels)
 
 
 def moments_tree(Z: Any, labels: Labels) -> Any:

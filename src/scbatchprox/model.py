@@ -194,8 +194,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             return self.fit(X, y, batch=batch)
         Z, _ = self._checked(X)
         labels = self._labels(Z, batch, y)
-        more = lazy.moments(Z, labels) if lazy.is_lazy(Z) else Moments.of(Z, labels)
-        return self.partial_fit_moments(more, policy=policy)
+        return self.partial_fit_moments(lazy.moments_of(Z, labels), policy=policy)
 
     def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
         """:meth:`partial_fit` to the moments of cells that are elsewhere."""
@@ -270,12 +269,10 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         labels = self._labels(Z, batch, y)
         if lazy.is_lazy(Z):
             lazy.refuse(solver, out)
-            moments, cells = lazy.moments(Z, labels), None
-        else:
-            if out is not None:
-                check_out(out, Z)
-            moments, cells = Moments.of(Z, labels), (Z, labels)
-        fitted = self._together(moments, cells)
+        elif out is not None:
+            check_out(out, Z)
+        moments = lazy.moments_of(Z, labels)
+        fitted = self._together(moments, None if lazy.is_lazy(Z) else (Z, labels))
         validate_data(self, X, skip_check_array=True)  # notes the width and any column names
         self._keep(Seen.first(moments), *fitted)
         return Z, labels

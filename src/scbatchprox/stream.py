@@ -26,7 +26,7 @@ from .model import BatchProx
 from .moments import Moments
 from .solvers import solver_of
 
-__all__ = ["Here", "Job", "Progress", "apply_file", "open_job", "refine_file"]
+__all__ = ["Here", "Job", "Progress", "apply_file", "open_job", "refine_file", "silent"]
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ TEXT = {".csv", ".tsv", ".csv.gz", ".tsv.gz"}
 Progress = Callable[[str, int, int], None]
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    pass
+def silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 def refine_file(
@@ -54,7 +54,7 @@ def refine_file(
     out: str | Path | None = None,
     labels: str | Path | None = None,
     cluster: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> BatchProx:
     """Fit a model to the cells of a file and write them refined; returns the fitted model.
 
@@ -91,8 +91,11 @@ def refine_file(
         source = _source(job, client)
         if needs_cells and client is not None:
             lazy.refuse(solver_of(model.solver))
-        cells = (job.in_memory(), job.labels) if needs_cells else None
-        model.fit_moments(source.moments(progress), cells)
+        if needs_cells:
+            cells = (job.in_memory(), job.labels)
+            model.fit_moments(Moments.of(*cells), cells)
+        else:
+            model.fit_moments(source.moments(progress))
         model.provenance_ = {
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
@@ -117,7 +120,7 @@ def apply_file(
     labels: str | Path | None = None,
     record: dict[str, Any] | None = None,
     cluster: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> None:
     """Apply a fitted adapter, or its inverse, to the cells of a file: known batches, the same width.
 

@@ -24,10 +24,6 @@ __all__ = ["check_marks", "opened", "write_marks"]
 DISTANCE, FLAG = "atlas_distance", "atlas_far"
 
 
-def silent(stage: str, done: int, total: int) -> None:
-    """Report no progress."""
-
-
 @dataclass(frozen=True)
 class Source:
     """A file that is read in pieces, twice if cells are scored."""

@@ -23,7 +23,7 @@ from ..labels import Labels, union
 from ..model import BatchProx
 from ..moments import Moments
 from ..solvers import solver_of
-from ..stream import Progress, apply_file
+from ..stream import Progress, apply_file, silent
 from . import cells, folder
 from .folder import Counts, Entry, Record
 from .judging import cell_scores, grown, judged, refuse, shrunk
@@ -212,7 +212,7 @@ class Atlas:
             width = X.width if moments is not None else Z.shape[1]
             self._check_arrival(before, labels.batches, width, merge)
             if moments is None:
-                moments = lazy.moments(Z, labels) if lazy.is_lazy(Z) else Moments.of(Z, labels)
+                moments = lazy.moments_of(Z, labels)
             return self._take_in(before, moments, policy, force, None, None, dry_run)
 
     def add_file(
@@ -230,7 +230,7 @@ class Atlas:
         scores: bool = False,
         scores_out: str | Path | None = None,
         mark: bool = False,
-        progress: Progress = cells.silent,
+        progress: Progress = silent,
     ) -> Arrival:
         """Take in the batches of a file, which is read in pieces; as :meth:`add` and ``refine_file``.
 

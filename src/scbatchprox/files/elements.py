@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 from anndata.io import read_elem, sparse_dataset
 
-from .._validate import some_of
+from .._validate import require_columns, some_of
 from ..errors import BadKey, BadValue
 from .base import Rows
 
-__all__ = ["require", "stored_obs", "stored_rows"]
+__all__ = ["stored_obs", "stored_rows"]
 
 
 def stored_rows(group: Any, use_rep: str) -> Rows:
@@ -52,18 +52,8 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
     inner = ("_index", "__categories")
     names = obs.attrs.get("column-order", [name for name in obs if name not in inner])
     available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-    require(keys, available)
+    require_columns(keys, available)
     return pd.DataFrame({key: _column(obs, key) for key in keys})
-
-
-def require(keys: Sequence[str], available: Sequence[str]) -> None:
-    """Check that all keys are there."""
-    absent = [key for key in keys if key not in available]
-    if absent:
-        raise BadKey(
-            f"Expected batch_key in obs, found no column {some_of(absent)}; "
-            f"available: {some_of(available, most=20)}."
-        )
 
 
 def _column(obs: Any, key: str) -> Any:
