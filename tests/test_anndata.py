@@ -54,7 +54,7 @@ def test_inplace_false_returns_the_array(adata):
 def test_every_option_reaches_the_model(adata):
     options = dict(
         rounds=2, lambda_target=0.7, mu=0.01, lambda_id=0.02, eps=1e-3, variance_matching=False,
-        solver=Adam(seed=9),
+        solver=Adam(seed=9), strength=0.5,
     )  # fmt: skip
     refine(adata, "batch", key_added="mine", **options)
     expected = BatchProx(**options).fit_transform(adata.obsm["X_pca"], batch=adata.obs["batch"])

@@ -103,6 +103,8 @@ class TestTransform:
         ({"eps": None}, "Expected eps to be a number, found None"),
         ({"mu": "0.1"}, "Expected mu to be a number, found '0.1'"),
         ({"variance_matching": "False"}, "Expected variance_matching to be True or False"),
+        ({"strength": 1.5}, "Expected strength between 0 and 1, found 1.5"),
+        ({"strength": -0.1}, "Expected strength"),
         ({"solver": Adam}, "Expected solver to be one of"),
     ],
 )

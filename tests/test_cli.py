@@ -88,7 +88,7 @@ class TestRefine:
             "--model", model, "--solver", "adam", "--rounds", 2, "--lambda-target", 0.7,
             "--mu", 0.01, "--lambda-id", 0.02, "--eps", 1e-3, "--mean-only", "--seed", 5, "--lr",
             0.01, "--local-epochs", 2, "--batch-size", 32, "--target", "moment",
-            "--key-added", "mine", "--use-rep", "X_pca",
+            "--key-added", "mine", "--use-rep", "X_pca", "--strength", 0.5,
         )  # fmt: skip
         params = params_as_json(BatchProx.load(model))
         assert params["solver"] | {"betas": 0, "adam_eps": 0} == {
@@ -97,7 +97,7 @@ class TestRefine:
         }  # fmt: skip
         assert {name: params[name] for name in params if name != "solver"} == {
             "target": "moment", "rounds": 2, "lambda_target": 0.7, "mu": 0.01, "lambda_id": 0.02,
-            "eps": 1e-3, "variance_matching": False,
+            "eps": 1e-3, "variance_matching": False, "strength": 0.5,
         }  # fmt: skip
         assert "mine" in ad.read_h5ad(path).obsm
         assert len(BatchProx.load(model).batches_) == 6

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -46,8 +47,26 @@ def test_names_and_order_of_cells_do_not_matter(c):
 def test_defaults_are_the_documented_ones():
     assert BatchProx().get_params() == dict(
         target="moment", solver="exact", rounds=3, lambda_target=0.5, mu=1e-3, lambda_id=1e-3,
-        eps=1e-6, variance_matching=True,
+        eps=1e-6, variance_matching=True, strength=1.0,
     )  # fmt: skip
+
+
+@given(cells(min_size=10), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([3, None]))
+def test_strength_scales_how_far_every_cell_goes(c, strength, rounds):
+    full = BatchProx(rounds=rounds).fit_transform(c.Z, batch=c.codes)
+    part = BatchProx(rounds=rounds, strength=strength).fit_transform(c.Z, batch=c.codes)
+    np.testing.assert_allclose(part - c.Z, strength * (full - c.Z), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_strength_moves_nothing_to_the_bit(rng, dtype):
+    c = make_cells(rng, [50, 30, 20], 4, offset=1e3)
+    Z = c.Z.astype(dtype)
+    model = BatchProx(strength=0.0)
+    np.testing.assert_array_equal(model.fit_transform(Z[:80], batch=c.codes[:80]), Z[:80])
+    # Batches that come later, and rows that are fitted again, are held back as well.
+    model.partial_fit(Z, batch=c.codes + 10).forget(c.codes[0])
+    np.testing.assert_array_equal(model.transform(Z, batch=c.codes + 10), Z)
 
 
 def test_fitted_attributes(rng):

@@ -88,6 +88,12 @@ class Adapter:
             )
         return self._map(Z, batch, 1.0 / self.scale, -self.shift / self.scale, out)
 
+    def eased(self, strength: float) -> Adapter:
+        r"""Go only part of the way: :math:`z + \text{strength}\,(\tilde z - z)`; 0 is the identity."""
+        if strength == 1:
+            return self  # to the bit
+        return Adapter(self.batches, 1.0 + strength * (self.scale - 1.0), strength * self.shift)
+
     def joined(self, other: Adapter) -> Adapter:
         """Return an adapter for the batches of both; no row is changed."""
         batches = union(self.batches, other.batches)

@@ -34,6 +34,7 @@ def refine(
     lambda_id: float = 1e-3,
     eps: float = 1e-6,
     variance_matching: bool = True,
+    strength: float = 1.0,
 ) -> np.ndarray | None:
     """Refine an embedding of ``adata`` batch by batch.
 
@@ -50,7 +51,7 @@ def refine(
         Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
     inplace
         Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
-    target, solver, rounds, lambda_target, mu, lambda_id, eps, variance_matching
+    target, solver, rounds, lambda_target, mu, lambda_id, eps, variance_matching, strength
         As for :class:`scbatchprox.BatchProx`.
 
     Returns
@@ -76,6 +77,7 @@ def refine(
         lambda_id=lambda_id,
         eps=eps,
         variance_matching=variance_matching,
+        strength=strength,
     )
     model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
     refined = model.fit_transform(Z, batch=batch)

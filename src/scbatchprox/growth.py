@@ -17,7 +17,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from ._validate import check_number
 from .adapter import Adapter
+from .errors import BadValue
 from .labels import Labels
 from .moments import Moments
 from .problem import Problem, Weights
@@ -35,6 +37,12 @@ class Method:
     solver: Solver
     rounds: int | None
     weights: Weights
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength)
+        if self.strength > 1:
+            raise BadValue(f"Expected strength between 0 and 1, found {self.strength!r}.")
 
     def together(
         self, moments: Moments, cells: tuple[Any, Labels] | None = None
@@ -42,7 +50,7 @@ class Method:
         """Fit all batches together; ``cells`` are for a solver that visits them again."""
         problem = Problem.of(moments, self.rule(moments), self.weights)
         solution = self.solver.solve(problem, self.rounds, *(cells or (None, None)))
-        return Adapter(moments.batches, solution.scale, solution.shift), solution
+        return self._adapter(moments, solution), solution
 
     def apart(self, newcomers: Moments, reference: Moments) -> Adapter:
         """Fit each newcomer to a reference that stays as it is."""
@@ -55,7 +63,10 @@ class Method:
             self.weights,
         )
         solution = self.solver.solve(problem, self.rounds)
-        return Adapter(newcomers.batches, solution.scale, solution.shift)
+        return self._adapter(newcomers, solution)
+
+    def _adapter(self, moments: Moments, solution: Solution) -> Adapter:
+        return Adapter(moments.batches, solution.scale, solution.shift).eased(self.strength)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,6 +55,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Added to standard deviations before they are divided.
     variance_matching
         Match spreads as well as means; ``False`` is "mean-only".
+    strength
+        How much of the refinement to apply, 0 (none: every cell stays exactly where it is) to 1.
 
     Attributes
     ----------
@@ -97,6 +99,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         lambda_id: float = 1e-3,
         eps: float = 1e-6,
         variance_matching: bool = True,
+        strength: float = 1.0,
     ) -> None:
         self.target = target
         self.solver = solver
@@ -106,6 +109,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         self.lambda_id = lambda_id
         self.eps = eps
         self.variance_matching = variance_matching
+        self.strength = strength
 
     def fit(self, X: Any, y: object = None, *, batch: Any = None) -> Self:
         """Fit one adapter row per batch to the cells ``X`` (N, d); ``batch=None`` is one batch.
@@ -293,7 +297,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         weights = Weights(self.lambda_target, self.mu, self.lambda_id)
         one_of("target", self.target, ("moment",))
         rule = MomentTarget(self.variance_matching, self.eps)
-        return Method(rule, solver_of(self.solver), check_rounds(self.rounds), weights)
+        rounds = check_rounds(self.rounds)
+        return Method(rule, solver_of(self.solver), rounds, weights, self.strength)
 
     def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
         check_is_fitted(self)

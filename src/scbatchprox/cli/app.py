@@ -67,6 +67,7 @@ def refine(
     lambda_id: o.LambdaId = 1e-3,
     eps: o.Eps = 1e-6,
     mean_only: o.MeanOnly = False,
+    strength: o.Strength = 1.0,
     seed: o.Seed = None,
     lr: o.Lr = None,
     local_epochs: o.LocalEpochs = None,
@@ -90,6 +91,7 @@ def refine(
             lambda_id=lambda_id,
             eps=eps,
             variance_matching=not mean_only,
+            strength=strength,
         )
         target_path = o.where(out, in_place, path=path, labels=labels, model=model)
         if model is not None and (model.is_dir() or not model.resolve().parent.is_dir()):

@@ -76,6 +76,7 @@ def init(
     lambda_id: o.LambdaId = 1e-3,
     eps: o.Eps = 1e-6,
     mean_only: o.MeanOnly = False,
+    strength: o.Strength = 1.0,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -85,7 +86,7 @@ def init(
     with speaker.answering():
         model = o.model_of(
             rounds, "exact", {}, target=target, lambda_target=lambda_target, mu=mu,
-            lambda_id=lambda_id, eps=eps, variance_matching=not mean_only,
+            lambda_id=lambda_id, eps=eps, variance_matching=not mean_only, strength=strength,
         )  # fmt: skip
         made = Atlas.create(path, model=model, upstream=upstream)
         speaker.say(f"made {path}, version 1")

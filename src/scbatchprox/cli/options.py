@@ -116,6 +116,9 @@ Eps = Annotated[float, typer.Option(help="Added to standard deviations.", rich_h
 MeanOnly = Annotated[
     bool, typer.Option("--mean-only", help="Match means, not spreads.", rich_help_panel=_METHOD)
 ]
+Strength = Annotated[
+    float, typer.Option(help="Part of the refinement to apply, 0 to 1.", rich_help_panel=_METHOD)
+]
 Seed = Annotated[int | None, typer.Option(help="Of adam's shuffling.", rich_help_panel=_METHOD)]
 Lr = Annotated[float | None, typer.Option(help="Adam's step size.", rich_help_panel=_METHOD)]
 LocalEpochs = Annotated[
