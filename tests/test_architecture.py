@@ -13,15 +13,20 @@ ROOT = Path(scbatchprox.__file__).parent
 
 #: The corridor, from cells to cells; a module may import itself and what stands before it.
 CORRIDOR = [
-    {"_version", "_types", "_threads", "_kernels", "_atomic", "errors"},
+    {"_version", "_types", "_kernels", "_atomic", "errors"},
+    {"_threads", "_nearest"},
     {"_validate"},
     {"_blocks", "labels"},
     {"_store"},
-    {"moments"},
+    {"moments", "anchors", "matching"},
+    {"populations"},
     {"target"},
     {"problem"},
     {"solvers", "solvers.solution", "solvers.exact", "solvers.adam"},
+    {"population_target"},
+    {"targets"},
     {"adapter"},
+    {"conditioned"},
     {"growth"},
 ]
 #: What the corridor may use from outside.
@@ -29,10 +34,12 @@ CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors"}
 DOORS = [
     {"lazy"},
     {"model", "_model_file"},
+    {"diagnose"},
     {"anndata"},
     {"files", "files."},
     {"cluster"},
     {"stream"},
+    {"upstream", "upstream."},
     {"atlas", "atlas."},
     {"__init__"},
 ]

@@ -137,7 +137,7 @@ def write(self, lo, block):
     signal.raise_signal(signal.SIGINT)
 h5ad._H5adWriter.write = write
 from scbatchprox.cli.app import app
-app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place"])
+app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose"])
 """
         done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
         assert done.returncode == 130
@@ -150,7 +150,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place"])
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_no_bar_without_a_terminal(self, path):
-        done = command("refine", path, "--batch-key", "batch", "--in-place")
+        done = command("refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose")
         assert done.returncode == 0
         assert done.stderr == ""
 
@@ -239,7 +239,8 @@ class TestModels:
         for word in ("s1", "n cells", "rounds", "batch_key", "cells.h5ad", __version__):
             assert word in shown
         facts = json.loads(run("inspect", model, "--json").stdout)
-        assert facts["params"]["rounds"] == 3
+        assert facts["params"]["rounds"] == "auto"
+        assert facts["rounds"] == 3
         assert facts["provenance"]["batch_key"] == ["batch"]
         assert facts["provenance"]["n_cells"] == 180
         assert facts["written_by"] == f"scbatchprox {__version__}"
@@ -262,7 +263,7 @@ class TestWrongUse:
             (["--batch-key", "batch"], "Expected either --out or --in-place, found neither."),
             (["--batch-key", "plate", "--in-place"], "no column 'plate'; available: 'batch', 'site'"),
             (["--batch-key", "batch", "--in-place", "--use-rep", "X_no"], "available: 'X_pca'"),
-            (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'fixed-point', found 'many'"),
+            (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'auto', found 'many'"),
             (["--batch-key", "batch", "--in-place", "--seed", "1"], "only with --solver adam"),
             (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected mu to be a finite number"),
             (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected target to be one of"),

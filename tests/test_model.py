@@ -46,7 +46,7 @@ def test_names_and_order_of_cells_do_not_matter(c):
 
 def test_defaults_are_the_documented_ones():
     assert BatchProx().get_params() == dict(
-        target="moment", solver="exact", rounds=3, lambda_target=0.5, mu=1e-3, lambda_id=1e-3,
+        target="moment", solver="exact", rounds="auto", lambda_target=0.5, mu=1e-3, lambda_id=1e-3,
         eps=1e-6, variance_matching=True, strength=1.0,
     )  # fmt: skip
 

@@ -10,9 +10,13 @@ from ._version import __version__
 from .adapter import Adapter
 from .anndata import refine
 from .atlas import Atlas
+from .conditioned import PopulationAdapter
+from .diagnose import diagnose
 from .errors import InputError
 from .model import BatchProx
 from .moments import Moments
+from .population_target import PopulationTarget
+from .populations import Populations
 from .problem import Problem, Weights
 from .solvers import Adam, Exact, History, Solution
 from .target import MomentTarget, Target
@@ -27,11 +31,15 @@ __all__ = [
     "InputError",
     "MomentTarget",
     "Moments",
+    "PopulationAdapter",
+    "PopulationTarget",
+    "Populations",
     "Problem",
     "Solution",
     "Target",
     "Weights",
     "__version__",
+    "diagnose",
     "get_num_threads",
     "refine",
     "set_num_threads",

@@ -13,7 +13,16 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-__all__ = ["add_sums", "affine", "all_finite", "compiled", "count_codes", "first_rows"]
+__all__ = [
+    "add_sums",
+    "affine",
+    "all_finite",
+    "compiled",
+    "count_codes",
+    "first_rows",
+    "rows_by_batch",
+    "rows_of_ranks",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,6 +73,35 @@ def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
 
 
 @compiled
+def rows_of_ranks(
+    codes: np.ndarray, ranks: np.ndarray, start: np.ndarray, rows: np.ndarray
+) -> None:
+    """Write which rows are the ``ranks`` -th of their batch: sorted, batch b's from ``start[b]`` on."""
+    seen = np.zeros(start.shape[0] - 1, np.int64)
+    at = start[:-1].copy()
+    for i in range(codes.shape[0]):
+        b = codes[i]
+        if at[b] < start[b + 1] and seen[b] == ranks[at[b]]:
+            rows[at[b]] = i
+            at[b] += 1
+        seen[b] += 1
+
+
+@compiled
+def rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: np.ndarray) -> None:
+    """Write rows ``lo`` to ``hi`` to ``order``, sorted by batch; those of batch b end at ``end[b]``."""
+    end[:] = 0
+    for i in range(lo, hi):
+        end[codes[i] + 1] += 1
+    for b in range(end.shape[0] - 1):
+        end[b + 1] += end[b]
+    for i in range(lo, hi):
+        b = codes[i]
+        order[end[b]] = i
+        end[b] += 1
+
+
+@compiled
 def add_sums(
     Z: np.ndarray,
     codes: np.ndarray,
@@ -92,19 +130,10 @@ def add_sums(
         for j in range(lo * d, hi * d, line):
             touched += flat[j]
 
-        end[:] = 0
-        for i in range(lo, hi):
-            end[codes[i] + 1] += 1
-        for b in range(n_batches):
-            n[b] += end[b + 1]
-            end[b + 1] += end[b]
-        for i in range(lo, hi):
-            b = codes[i]
-            order[end[b]] = i
-            end[b] += 1
-
+        rows_by_batch(codes, lo, hi, order, end)
         p = 0
         for b in range(n_batches):
+            n[b] += end[b] - p
             o, s1, s2 = origin[b], sums[b, 0], sums[b, 1]
             while p + 4 <= end[b]:
                 z0, z1 = Z[order[p]], Z[order[p + 1]]

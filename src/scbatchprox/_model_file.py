@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,17 +12,22 @@ import numpy as np
 from . import _store
 from ._validate import plain
 from .adapter import Adapter
+from .anchors import Anchors
+from .conditioned import PopulationAdapter
 from .errors import BadType
 from .growth import Seen
 from .moments import Moments
-from .solvers import SOLVERS, History, Solver
+from .populations import Populations
+from .solvers import SOLVERS, History
+from .target import Summary
+from .targets import TARGETS
 
 if TYPE_CHECKING:
     from .model import BatchProx
 
     Model = TypeVar("Model", bound=BatchProx)
 
-__all__ = ["load", "params_as_json", "save", "solver_from_json"]
+__all__ = ["load", "params_as_json", "params_from_json", "save"]
 
 MOMENTS = ("n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
@@ -29,10 +35,13 @@ HISTORY = ("round", "objective", "distance", "step")
 
 def save(model: BatchProx, path: str | Path) -> None:
     """Write a fitted model."""
-    tensors = {"scale": model.scale_, "shift": model.shift_}
+    tensors = model.adapter_.tensors()
     for part in ("moments", "reference", "added"):
-        moments = getattr(model.seen_, part)
-        tensors |= {f"{part}.{field}": getattr(moments, field) for field in MOMENTS}
+        summary = getattr(model.seen_, part)
+        tensors |= {f"{part}.{field}": getattr(summary.rows, field) for field in MOMENTS}
+        if isinstance(summary, Populations):
+            tensors[f"{part}.anchor"] = summary.anchors.center
+            tensors[f"{part}.anchor_batch"] = np.asarray(summary.anchors.batch, np.int64)
     tensors |= {f"history.{field}": getattr(model.history_, field) for field in HISTORY}
     extra = {
         "params": params_as_json(model),
@@ -51,18 +60,19 @@ def load(kind: type[Model], path: str | Path) -> Model:
     """Read a fitted model."""
     stored = _store.load(path, ("model",))
     params = dict(stored.params["params"])
-    params["solver"] = solver_from_json(params["solver"])
-    model = kind(**params)
-    model.adapter_ = Adapter(stored.batches, stored.tensors["scale"], stored.tensors["shift"])
+    model = kind(**params_from_json(params))
+    adapter = PopulationAdapter if "anchor" in stored.tensors else Adapter
+    model.adapter_ = adapter.from_tensors(stored.batches, stored.tensors)
     model.seen_ = Seen(
         **{
-            part: Moments(batches, *(stored.tensors[f"{part}.{field}"] for field in MOMENTS))
+            part: _summary(stored.tensors, part, batches)
             for part, batches in _batches(stored).items()
         }
     )
     model.history_ = History(*(stored.tensors[f"history.{field}"] for field in HISTORY))
     model.converged_ = bool(stored.params["converged"])
     model.provenance_ = dict(stored.params["provenance"])
+    model.diagnosis_ = None
     model.n_features_in_ = model.adapter_.width
     if "feature_names" in stored.params:
         model.feature_names_in_ = np.array(stored.params["feature_names"], dtype=object)
@@ -70,10 +80,29 @@ def load(kind: type[Model], path: str | Path) -> Model:
 
 
 def params_as_json(model: BatchProx) -> dict[str, Any]:
-    """Return a model's parameters in types that JSON has; a solver object with its options."""
+    """Return a model's parameters in types that JSON has; objects as their names and options."""
     params = model.get_params(deep=False)
-    params["solver"] = _solver_to_json(params["solver"])
+    params["solver"] = _to_json("solver", params["solver"], SOLVERS)
+    params["target"] = _to_json("target", params["target"], TARGETS)
     return {name: plain(value) for name, value in params.items()}
+
+
+def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters from what :func:`params_as_json` made of them."""
+    params = dict(stored)
+    for name, kinds in (("solver", SOLVERS), ("target", TARGETS)):
+        if isinstance(params.get(name), dict):
+            options = dict(params[name])
+            params[name] = kinds[options.pop("name")](**options)
+    return params
+
+
+def _summary(tensors: dict[str, np.ndarray], part: str, batches: np.ndarray) -> Summary:
+    rows = [tensors[f"{part}.{field}"] for field in MOMENTS]
+    if f"{part}.anchor" not in tensors:
+        return Moments(batches, *rows)
+    anchors = Anchors(batches, tensors[f"{part}.anchor_batch"], tensors[f"{part}.anchor"])
+    return Populations(anchors, Moments(np.arange(anchors.batch.size), *rows))
 
 
 def _batches(stored: _store.Stored) -> dict[str, np.ndarray]:
@@ -84,18 +113,10 @@ def _batches(stored: _store.Stored) -> dict[str, np.ndarray]:
     return {"moments": stored.batches} | parts
 
 
-def _solver_to_json(solver: str | Solver) -> Any:
-    if isinstance(solver, str):
-        return solver
-    for name, kind in SOLVERS.items():
-        if type(solver) is kind:
-            return {"name": name} | {key: plain(value) for key, value in asdict(solver).items()}
-    raise BadType(f"Expected a solver that can be saved ({', '.join(SOLVERS)}), found {solver!r}.")
-
-
-def solver_from_json(stored: Any) -> str | Solver:
-    """Return a solver, by name or with its options, from what :func:`params_as_json` made of it."""
-    if isinstance(stored, str):
-        return stored
-    options = dict(stored)
-    return SOLVERS[options.pop("name")](**options)
+def _to_json(what: str, value: Any, kinds: Mapping[str, Any]) -> Any:
+    if isinstance(value, str):
+        return value
+    for name, kind in kinds.items():
+        if type(value) is kind:
+            return {"name": name} | {key: plain(option) for key, option in asdict(value).items()}
+    raise BadType(f"Expected a {what} that can be saved ({', '.join(kinds)}), found {value!r}.")

@@ -173,6 +173,14 @@ def check_number(name: str, value: object, *, positive: bool = False) -> None:
         raise BadValue(f"Expected {name} to be a finite number {bound}, found {value!r}.")
 
 
+def check_whole(name: str, value: object) -> None:
+    """Check a whole number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BadType(f"Expected {name} to be a whole number, found {value!r}.")
+    if value < 0:
+        raise BadValue(f"Expected {name} to be a whole number >= 0, found {value!r}.")
+
+
 def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
     """Check that ``obs`` has all the columns that are asked for."""
     available = list(available)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,18 +41,10 @@ class Adapter:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", np.asarray(self.batches))
-        for name in ("scale", "shift"):
-            entries = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
-            object.__setattr__(self, name, entries)
         B = self.batches.shape[0]
         if len(set(self.batches.tolist())) < B:
             raise BadValue(f"Expected distinct batches, found {some_of(self.batches.tolist())}.")
-        shapes = (self.scale.shape, self.shift.shape)
-        if self.scale.ndim != 2 or shapes != ((B, self.scale.shape[1]),) * 2:
-            raise BadValue(f"Expected scale and shift of one shape ({B}, d), found {shapes}.")
-        for name in ("scale", "shift"):
-            if not np.isfinite(getattr(self, name)).all():
-                raise BadValue(f"Expected a finite {name}, found NaN or infinity.")
+        check_rows(self, B)
 
     @classmethod
     def identity(cls, batches: Any, width: int) -> Adapter:
@@ -108,40 +100,40 @@ class Adapter:
         keep = self.batches != batch
         return Adapter(self.batches[keep], self.scale[keep], self.shift[keep])
 
-    def movement(self, moments: Moments) -> pd.DataFrame:
+    def movement(self, summary: Any) -> pd.DataFrame:
         """Return what the adapter does to each batch that it was fitted on, one row per batch.
 
         ``moved`` is the root mean squared distance that a cell travels and ``mean_moved`` the
         distance that the batch's mean does; ``relative`` is ``moved`` over the batch's own spread.
         """
+        moments = summary.by_batch
         at = Labels(np.arange(moments.batches.size, dtype=np.int32), moments.batches)
         rows = at.within(self.batches).codes
-        u = self.scale[rows] - 1.0
-        v = self.shift[rows] + moments.mean * u
-        moved = np.sqrt((moments.var * u**2 + v**2).sum(1))
-        spread = np.sqrt(moments.var.sum(1))
-        return pd.DataFrame(
-            {
-                "n_cells": moments.n,
-                "moved": moved,
-                "mean_moved": np.sqrt((v**2).sum(1)),
-                "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
-                "scale_min": self.scale[rows].min(1),
-                "scale_median": np.median(self.scale[rows], axis=1),
-                "scale_max": self.scale[rows].max(1),
-            },
-            index=pd.Index(moments.batches.tolist(), name="batch"),
-        )
+        return movement_table(moments, moments, self.scale[rows], self.shift[rows])
 
     def save(self, path: str | Path) -> None:
         """Write the adapter to a safetensors file; see the documentation for its layout."""
-        _store.save(path, "adapter", {"scale": self.scale, "shift": self.shift}, self.batches, {})
+        _store.save(path, "adapter", self.tensors(), self.batches, {})
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """What a file holds of the adapter."""
+        return {"scale": self.scale, "shift": self.shift}
+
+    @classmethod
+    def from_tensors(cls, batches: np.ndarray, found: dict[str, np.ndarray]) -> Adapter:
+        """The adapter of what a file holds."""
+        if "anchor" in found:
+            raise BadValue(
+                "Expected an adapter with one row per batch, found one that is conditioned on "
+                "populations; PopulationAdapter.load reads it."
+            )
+        return cls(batches, found["scale"], found["shift"])
 
     @classmethod
     def load(cls, path: str | Path) -> Adapter:
         """Read the adapter from a file written by :meth:`save`, or from a saved model."""
         stored = _store.load(path, ("adapter", "model"))
-        return cls(stored.batches, stored.tensors["scale"], stored.tensors["shift"])
+        return cls.from_tensors(stored.batches, stored.tensors)
 
     def _map(
         self,
@@ -152,41 +144,101 @@ class Adapter:
         out: np.ndarray | None,
         known_finite: bool = False,
     ) -> np.ndarray:
-        Z = check_embedding(Z)
-        if Z.shape[1] != self.width:
-            raise BadValue(f"Expected {self.width} coordinates per cell, found {Z.shape[1]}.")
-        if batch is None and self.batches.size > 1:
-            raise BadValue(
-                f"Expected a batch label per cell, found none, and the adapter knows "
-                f"{self.batches.size} batches."
-            )
-        labels = (
-            Labels(np.zeros(Z.shape[0], np.int32), self.batches)
-            if batch is None
-            else Labels.of(batch, Z.shape[0]).within(self.batches)
+        def loop(block: np.ndarray, codes: np.ndarray, piece: np.ndarray) -> bool:
+            return affine(block, codes, scale, shift, piece)
+
+        return mapped(self, Z, batch, loop, out, known_finite)
+
+
+def mapped(
+    adapter: Any,
+    Z: Any,
+    batch: Any,
+    loop: Callable[[np.ndarray, np.ndarray, np.ndarray], bool],
+    out: np.ndarray | None = None,
+    known_finite: bool = False,
+) -> np.ndarray:
+    """Run a compiled loop over cells (N, d) of batches that an adapter knows.
+
+    ``loop(rows, codes, result)`` returns whether all results are finite.
+    """
+    Z = check_embedding(Z)
+    if Z.shape[1] != adapter.width:
+        raise BadValue(f"Expected {adapter.width} coordinates per cell, found {Z.shape[1]}.")
+    if batch is None and adapter.batches.size > 1:
+        raise BadValue(
+            f"Expected a batch label per cell, found none, and the adapter knows "
+            f"{adapter.batches.size} batches."
         )
-        if out is None:
-            out = np.empty(Z.shape, output_dtype(Z))
-        else:
-            check_out(out, Z)
-            # A caller's array must not be touched for bad input; a fresh one is just thrown away.
-            if not known_finite and not _finite(Z):
-                raise nonfinite_error(Z)
-        direct = is_native(out)
-
-        def part(rows: tuple[int, int]) -> bool:
-            finite = True
-            for lo, hi, block in native_blocks(Z, *rows):
-                piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
-                finite &= affine(block, labels.codes[lo:hi], scale, shift, piece)
-                if not direct:
-                    out[lo:hi] = piece
-            return finite
-
-        # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
-        if not all(parallel_map(part, split(Z.shape[0], get_num_threads()))):
+    labels = (
+        Labels(np.zeros(Z.shape[0], np.int32), adapter.batches)
+        if batch is None
+        else Labels.of(batch, Z.shape[0]).within(adapter.batches)
+    )
+    if out is None:
+        out = np.empty(Z.shape, output_dtype(Z))
+    else:
+        check_out(out, Z)
+        # A caller's array must not be touched for bad input; a fresh one is just thrown away.
+        if not known_finite and not _finite(Z):
             raise nonfinite_error(Z)
-        return out
+    direct = is_native(out)
+
+    def part(rows: tuple[int, int]) -> bool:
+        finite = True
+        for lo, hi, block in native_blocks(Z, *rows):
+            piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
+            finite &= loop(block, labels.codes[lo:hi], piece)
+            if not direct:
+                out[lo:hi] = piece
+        return finite
+
+    # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
+    if not all(parallel_map(part, split(Z.shape[0], get_num_threads()))):
+        raise nonfinite_error(Z)
+    return out
+
+
+def check_rows(adapter: Any, n_rows: int) -> None:
+    """Check the rows of an adapter and hold them as contiguous doubles."""
+    for name in ("scale", "shift"):
+        entries = np.ascontiguousarray(getattr(adapter, name), dtype=np.float64)
+        object.__setattr__(adapter, name, entries)
+    shapes = (adapter.scale.shape, adapter.shift.shape)
+    if adapter.scale.ndim != 2 or shapes != ((n_rows, adapter.scale.shape[1]),) * 2:
+        raise BadValue(f"Expected scale and shift of one shape ({n_rows}, d), found {shapes}.")
+    for name in ("scale", "shift"):
+        if not np.isfinite(getattr(adapter, name)).all():
+            raise BadValue(f"Expected a finite {name}, found NaN or infinity.")
+
+
+def movement_table(summary: Any, rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
+    """What rows of an adapter do to the cells that they were fitted to, one line per batch.
+
+    ``rows`` are the moments of the batches of ``summary``, or of parts of them, in the same order.
+    """
+    moments = summary.by_batch
+    per_batch = rows.n.size == moments.n.size
+    batch = np.arange(moments.n.size) if per_batch else summary.anchors.batch
+    at = np.searchsorted(batch, np.arange(moments.n.size))
+    u = scale - 1.0
+    v = shift + rows.mean * u
+    share = (rows.n / moments.n[batch])[:, None]
+    moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
+    mean_moved = np.add.reduceat(share * v, at)
+    spread = np.sqrt(moments.var.sum(1))
+    return pd.DataFrame(
+        {
+            "n_cells": moments.n,
+            "moved": moved,
+            "mean_moved": np.sqrt((mean_moved**2).sum(1)),
+            "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
+            "scale_min": np.minimum.reduceat(scale.min(1), at),
+            "scale_median": [np.median(x) for x in np.split(scale, at[1:])],
+            "scale_max": np.maximum.reduceat(scale.max(1), at),
+        },
+        index=pd.Index(moments.batches.tolist(), name="batch"),
+    )
 
 
 def _finite(Z: Any) -> bool:

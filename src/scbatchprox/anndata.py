@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ import pandas as pd
 
 from ._validate import require_columns, some_of
 from ._version import __version__
+from .diagnose import diagnose, unlike
 from .errors import BadKey, BadType, BadValue
 from .lazy import in_memory
 from .model import BatchProx
 from .solvers import Solver
+from .target import TargetRule
 
 __all__ = ["refine"]
 
@@ -26,9 +29,11 @@ def refine(
     use_rep: str = "X_pca",
     key_added: str | None = None,
     inplace: bool = True,
-    target: str = "moment",
+    diagnosed: bool = True,
+    populations: str | None = None,
+    target: str | TargetRule = "moment",
     solver: str | Solver = "exact",
-    rounds: int | None = 3,
+    rounds: int | str | None = "auto",
     lambda_target: float = 0.5,
     mu: float = 1e-3,
     lambda_id: float = 1e-3,
@@ -51,6 +56,12 @@ def refine(
         Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
     inplace
         Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
+    diagnosed
+        Look at what the refinement did to each batch, and warn if the moment target was used on batches
+        that differ in composition; see :func:`scbatchprox.diagnose`. It costs a look at a sample.
+    populations
+        Column of ``obs`` that tells what each batch is made of (a clustering, a coarse annotation), for
+        ``target="population"``, which otherwise finds out.
     target, solver, rounds, lambda_target, mu, lambda_id, eps, variance_matching, strength
         As for :class:`scbatchprox.BatchProx`.
 
@@ -80,25 +91,49 @@ def refine(
         strength=strength,
     )
     model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
-    refined = model.fit_transform(Z, batch=batch)
+    given = None if populations is None else batch_labels(adata.obs, populations)
+    refined = model.fit_transform(Z, batch=batch, population=given)
+    table = diagnose(Z, batch, model=model) if diagnosed else None
+    warn_of(model, table)
     if not inplace:
         return refined
     key_added = f"{use_rep}_batchprox" if key_added is None else key_added
     adata.obsm[key_added] = refined
-    adata.uns[key_added] = summary(model, batch_key=batch_key, use_rep=use_rep)
+    adata.uns[key_added] = summary(model, table, batch_key=batch_key, use_rep=use_rep)
     return None
 
 
-def summary(model: BatchProx, *, batch_key: str | Sequence[str], use_rep: str) -> dict[str, Any]:
-    """Return what a fitted model did, in types that h5ad and zarr can write."""
+def warn_of(model: BatchProx, table: pd.DataFrame | None, stacklevel: int = 3) -> None:
+    """Warn if a diagnosis says that the model's target is wrong for these batches."""
+    message = None if table is None else unlike(model, table)
+    if message is not None:
+        warnings.warn(message, UserWarning, stacklevel=stacklevel)
+
+
+def summary(
+    model: BatchProx,
+    table: pd.DataFrame | None = None,
+    *,
+    batch_key: str | Sequence[str],
+    use_rep: str,
+) -> dict[str, Any]:
+    """Return what a fitted model did, in types that h5ad and zarr can write; ``table`` is a diagnosis."""
     params = {
         # There is no None in h5ad; the fixed point is what the rounds run to.
         name: "fixed point" if value is None else value if np.isscalar(value) else repr(value)
-        for name, value in model.get_params(deep=False).items()
+        for name, value in (model.get_params(deep=False) | {"rounds": model.rounds_}).items()
     }
     keys = as_keys(batch_key)
     movement = model.movement()
-    return {
+    diagnosis = (
+        {}
+        if table is None
+        else {
+            "diagnosis": {"batch": np.array(table.index)}
+            | {str(name): table[name].to_numpy() for name in table}
+        }
+    )
+    return diagnosis | {
         "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
         "batches": model.batches_,
         "scale": model.scale_,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from ._kernels import count_codes
 from ._validate import plain, some_of
 from .errors import BadType, BadValue
 
-__all__ = ["Labels", "label_array", "union"]
+__all__ = ["Labels", "among", "label_array", "population_labels", "union"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,10 @@ class Labels:
         table = np.array([position[label] for label in self.batches.tolist()], np.int32)
         return Labels(table[self.codes], known)
 
+    def at(self, rows: Any) -> Labels:
+        """The labels of some rows (an index or a slice), among the same batches."""
+        return Labels(self.codes[rows], self.batches)
+
     @property
     def n(self) -> np.ndarray:
         """Cells per batch."""
@@ -85,6 +89,23 @@ def label_array(labels: list[Any]) -> np.ndarray:
             f"Expected batch labels with distinct names, found some that read the same: {some_of(labels)}."
         )
     return found
+
+
+def population_labels(values: Any, n_cells: int) -> Labels:
+    """Encode the population of each cell; errors speak of populations."""
+    try:
+        return Labels.of(values, n_cells)
+    except (BadValue, BadType) as error:
+        raise type(error)(str(error).replace("batch label", "population label")) from None
+
+
+def among(labels: np.ndarray, wanted: Iterable[Any]) -> np.ndarray:
+    """Which of ``labels`` are wanted, as a mask.
+
+    Not by an array of those wanted: a longer name would be cut to the width of this one's.
+    """
+    chosen = set(wanted)
+    return np.array([label in chosen for label in labels.tolist()], bool)
 
 
 def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:

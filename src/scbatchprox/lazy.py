@@ -15,21 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from ._types import Ints
 from ._validate import check_dtype, check_embedding, check_shape, nonfinite_error, output_dtype
-from .adapter import Adapter
+from .anchors import Anchors
 from .errors import BadValue, NotFinite
+from .growth import AnyAdapter
 from .labels import Labels
 from .moments import Moments
 from .solvers import Solver
 
 __all__ = [
+    "LabelledCells",
     "LazyAdapter",
     "adapter_for",
     "check_cells",
     "in_memory",
     "is_lazy",
     "moments",
-    "moments_of",
     "refuse",
 ]
 
@@ -87,21 +89,57 @@ def _refuse_out(out: Any) -> None:
         )
 
 
-def moments(Z: Any, labels: Labels) -> Moments:
+@dataclass(frozen=True, eq=False)
+class LabelledCells:
+    """Cells that :func:`check_cells` has seen, in memory or in a Dask array, with their batches."""
+
+    Z: Any
+    labels: Labels
+
+    def by_batch(self) -> list[LabelledCells]:
+        """The cells of each batch alone, in their order; a Dask array stays as it is."""
+        if is_lazy(self.Z) or self.labels.batches.size == 1:
+            return [self]
+        order = np.argsort(self.labels.codes, kind="stable")
+        parts = np.split(order, np.cumsum(self.labels.n)[:-1])
+        return [
+            LabelledCells(self.Z[rows], Labels(np.zeros(rows.size, np.int32), batches))
+            for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)
+        ]
+
+    def take(self, rows: Ints) -> Any:
+        """Read some cells, which must be finite."""
+        found = self.Z[rows].compute() if is_lazy(self.Z) else self.Z[rows]
+        if not np.isfinite(found.data if hasattr(found, "toarray") else found).all():
+            self.moments()  # says where
+        return found
+
+    def moments(self, by: Labels | Anchors | None = None) -> Moments:
+        """Moments of the batches, of other groups, or of the cells around each anchor."""
+        if is_lazy(self.Z):
+            return moments(self.Z, self.labels, by)
+        if isinstance(by, Anchors):
+            by = by.labels(self.Z, self.labels)
+        return Moments.of(self.Z, self.labels if by is None else by)
+
+
+def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Moments:
     """Moments of a Dask array that :func:`check_cells` has seen, computed where Dask computes."""
-    (total,) = _dask().compute(moments_tree(Z, labels))
-    return Moments(labels.batches[total.batches], total.n, total.mean, total.m2)
+    if isinstance(by, Anchors):
+        tree, names = moments_tree(Z, labels.within(by.batches), by), np.arange(by.batch.size)
+    else:
+        groups = labels if by is None else by
+        tree, names = moments_tree(Z, groups), groups.batches
+    (total,) = _dask().compute(tree)
+    return Moments(names[total.batches], total.n, total.mean, total.m2)
 
 
-def moments_of(Z: Any, labels: Labels) -> Moments:
-    """Moments of cells that :func:`check_cells` has seen, in memory or in a Dask array."""
-    return moments(Z, labels) if is_lazy(Z) else Moments.of(Z, labels)
-
-
-def moments_tree(Z: Any, labels: Labels) -> Any:
+def moments_tree(Z: Any, labels: Labels, anchors: Anchors | None = None) -> Any:
     """The moments, still to be computed, with codes for labels."""
+    # A task of its own: anchors are sent to a worker once, not with every block.
+    sent = {"anchors": _dask().delayed(anchors, pure=True, traverse=False)} if anchors else {}
     tree = _dask().array.reduction(
-        _map_blocks(_block_moments, Z, labels, dtype=object, chunks=(1, 1)),
+        _map_blocks(_block_moments, Z, labels, dtype=object, chunks=(1, 1), **sent),
         chunk=_itself,
         combine=_merge,
         aggregate=_merge,
@@ -118,7 +156,7 @@ def moments_tree(Z: Any, labels: Labels) -> Any:
 class LazyAdapter:
     """An Adapter for Dask arrays: the same verbs, which return Dask arrays."""
 
-    adapter: Adapter
+    adapter: AnyAdapter
 
     def apply(self, Z: Any, batch: Any = None, *, out: Any = None) -> Any:
         """Refine cells (N, d) of known batches when the result is computed."""
@@ -150,7 +188,7 @@ class LazyAdapter:
         )
 
 
-def adapter_for(Z: Any, adapter: Adapter) -> Adapter | LazyAdapter:
+def adapter_for(Z: Any, adapter: AnyAdapter) -> AnyAdapter | LazyAdapter:
     """Return what moves cells of this kind."""
     return LazyAdapter(adapter) if is_lazy(Z) else adapter
 
@@ -172,12 +210,17 @@ def _map_blocks(block: Any, Z: Any, labels: Labels, *, dtype: Any, **options: An
     return da.map_blocks(block, Z, codes, dtype=dtype, meta=np.empty((0, 0), dtype), **options)
 
 
-def _block_moments(Z: Any, codes: np.ndarray, block_info: Any = None) -> Moments | None:
+def _block_moments(
+    Z: Any, codes: np.ndarray, anchors: Anchors | None = None, block_info: Any = None
+) -> Moments | None:
     """Moments of one block with codes for labels; ``None`` of a block without rows."""
     if Z.shape[0] == 0:
         return None
     try:
-        return Moments.of(Z, codes[:, 0])
+        if anchors is None:
+            return Moments.of(Z, codes[:, 0])
+        labels = Labels(codes[:, 0].astype(np.int32), anchors.batches)
+        return Moments.of(Z, anchors.labels(Z, labels))
     except NotFinite:
         raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
 
@@ -195,7 +238,7 @@ def _merge(parts: Any, axis: Any, keepdims: bool) -> Moments | None:
 
 
 def _block_apply(
-    Z: Any, codes: np.ndarray, adapter: Adapter, verb: str, block_info: Any = None
+    Z: Any, codes: np.ndarray, adapter: AnyAdapter, verb: str, block_info: Any = None
 ) -> np.ndarray:
     if Z.shape[0] == 0:
         return np.empty(Z.shape, output_dtype(Z))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,15 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _model_file, lazy
 from ._validate import check_out, one_of, warn_if_barcodes
-from .adapter import Adapter
-from .errors import BadValue
-from .growth import Method, Seen
-from .labels import Labels
+from .errors import BadType, BadValue
+from .growth import AnyAdapter, Method, Seen
+from .labels import Labels, population_labels
 from .moments import Moments
+from .population_target import PopulationTarget
+from .populations import Populations
 from .problem import Weights
 from .solvers import Solution, Solver, solver_of
 from .solvers.solution import check_rounds
-from .target import MomentTarget
+from .target import Cells, Summary, TargetRule
+from .targets import target_of
 
 __all__ = ["BatchProx"]
 
@@ -37,14 +40,17 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     Parameters
     ----------
     target
-        ``"moment"``: every batch to the mean and spread of all cells.
+        ``"moment"``: every batch to the mean and spread of all cells, as in the paper.
+        ``"population"``: each batch's own populations to what they match in other batches, and what
+        matches nothing stays; see :class:`PopulationTarget`, which may be given itself.
     solver
         ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object such as
         ``Adam(seed=1)``, which carries the options of its own.
     rounds
         Rounds of the federated procedure; ``None`` is their fixed point (exact solver only). Few
         rounds are conservative. In few rounds small batches move less than large ones, since a
-        client's share of the average is its share of the cells.
+        client's share of the average is its share of the cells. ``"auto"`` is 3 for the moment
+        target, and the fixed point for the population target, which holds itself back.
     lambda_target
         Weight of the distance to the target.
     mu
@@ -52,26 +58,31 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     lambda_id
         Weight of the identity term; 0 is "without identity".
     eps
-        Added to standard deviations before they are divided.
+        Added to standard deviations before they are divided (moment target).
     variance_matching
-        Match spreads as well as means; ``False`` is "mean-only".
+        Match spreads as well as means; ``False`` is "mean-only" (moment target).
     strength
         How much of the refinement to apply, 0 (none: every cell stays exactly where it is) to 1.
 
     Attributes
     ----------
-    adapter_ : Adapter
-        The fitted map; also as ``batches_`` (B,), ``scale_`` and ``shift_`` (B, d).
+    adapter_ : Adapter or PopulationAdapter
+        The fitted map; also as ``batches_`` (B,), ``scale_`` and ``shift_`` (B, d), or (P, d) with a
+        row per population.
     moments_ : Moments
         What was seen of the cells: number, mean and spread of each batch.
     seen_ : Seen
         The same, and what of it the rows were fitted to; differs after :meth:`partial_fit`.
     history_ : History
         Objective, distance to the target and step size of every round.
+    rounds_ : int or None
+        Rounds that were run; ``None`` is the fixed point.
     converged_ : bool
         Whether another round would change next to nothing.
     provenance_ : dict
         Where the cells came from, as far as the door that read them knows; saved with the model.
+    diagnosis_ : DataFrame
+        What the refinement did to each batch, where the door that read the cells looked at it.
     n_features_in_ : int
         Number of coordinates d.
 
@@ -91,9 +102,9 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     def __init__(
         self,
-        target: str = "moment",
+        target: str | TargetRule = "moment",
         solver: str | Solver = "exact",
-        rounds: int | None = 3,
+        rounds: int | str | None = "auto",
         lambda_target: float = 0.5,
         mu: float = 1e-3,
         lambda_id: float = 1e-3,
@@ -111,13 +122,15 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         self.variance_matching = variance_matching
         self.strength = strength
 
-    def fit(self, X: Any, y: object = None, *, batch: Any = None) -> Self:
-        """Fit one adapter row per batch to the cells ``X`` (N, d); ``batch=None`` is one batch.
+    def fit(self, X: Any, y: object = None, *, batch: Any = None, population: Any = None) -> Self:
+        """Fit to the cells ``X`` (N, d) and their batches; ``batch=None`` is one batch.
 
-        A Dask array is read once, block by block, on whatever scheduler is active; refining one
-        gives a Dask array. ``y`` is ignored; it is there since scikit-learn passes it.
+        A Dask array is read block by block, on whatever scheduler is active; refining one gives a
+        Dask array. ``population`` is a label per cell that tells what its batch is made of, for the
+        population target, which otherwise finds out. ``y`` is ignored; it is there since scikit-learn
+        passes it.
         """
-        self._fit(X, batch, y)
+        self._fit(X, batch, y, population)
         return self
 
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
@@ -126,10 +139,16 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return adapter.apply(Z, lazy.in_memory(batch), out=out)
 
     def fit_transform(
-        self, X: Any, y: object = None, *, batch: Any = None, out: np.ndarray | None = None
+        self,
+        X: Any,
+        y: object = None,
+        *,
+        batch: Any = None,
+        population: Any = None,
+        out: np.ndarray | None = None,
     ) -> np.ndarray:
         """Fit to the cells ``X`` and refine them; ``out`` takes the result, and may be ``X``."""
-        Z, labels = self._fit(X, batch, y, out)
+        Z, labels = self._fit(X, batch, y, population, out)
         return lazy.adapter_for(Z, self.adapter_).apply_finite(Z, labels, out)
 
     def inverse_transform(
@@ -142,7 +161,14 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def movement(self) -> pd.DataFrame:
         """Return how far each batch moved and how much it was scaled, one row per batch."""
         check_is_fitted(self)
-        return self.adapter_.movement(self.moments_)
+        return self.adapter_.movement(self.seen_.moments)
+
+    def movement_of(self, summary: Summary) -> pd.DataFrame:
+        """Return :meth:`movement` for some of the batches, or other cells of them; see :meth:`describe`."""
+        check_is_fitted(self)
+        adapter: Any = self.adapter_
+        table: pd.DataFrame = adapter.movement(summary)
+        return table
 
     @property
     def batches_(self) -> np.ndarray:
@@ -151,12 +177,12 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     @property
     def scale_(self) -> np.ndarray:
-        """(B, d) scale of each batch."""
+        """(B, d) scale of each batch, or (P, d) of each population."""
         return self._fitted("scale_").adapter_.scale
 
     @property
     def shift_(self) -> np.ndarray:
-        """(B, d) shift of each batch."""
+        """(B, d) shift of each batch, or (P, d) of each population."""
         return self._fitted("shift_").adapter_.shift
 
     def save(self, path: str | Path) -> None:
@@ -169,24 +195,42 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """Read a model written by :meth:`save`."""
         return _model_file.load(cls, path)
 
-    def fit_moments(self, moments: Moments, cells: tuple[Any, Labels] | None = None) -> Self:
+    def describe(self, cells: Cells, population: Labels | None = None) -> Summary:
+        """Return what the target must know of cells, wherever they are; fitting needs no more.
+
+        Cells of batches that were seen before are described as those were.
+        """
+        known = self.seen_.moments if self.__sklearn_is_fitted__() else None
+        summary: Summary = self._method().rule.describe(cells, known, population)
+        return summary
+
+    def fit_moments(self, moments: Summary, cells: tuple[Any, Labels] | None = None) -> Self:
         """Fit to the moments of cells that are elsewhere: on disk, on a cluster, or long gone.
 
-        ``cells`` (the embedding and its labels) are for a solver that visits them again.
+        They are what :meth:`describe` of an unfitted model returns: moments of batches, or of their
+        populations. ``cells`` (the embedding and its labels) are for a solver that visits them again.
         """
+        self._check_kind(moments)
         fitted = self._together(moments, cells)
         self.n_features_in_ = moments.width
         return self._keep(Seen.first(moments), *fitted)
 
     def partial_fit(
-        self, X: Any, y: object = None, *, batch: Any = None, policy: str = "frozen"
+        self,
+        X: Any,
+        y: object = None,
+        *,
+        batch: Any = None,
+        population: Any = None,
+        policy: str = "frozen",
     ) -> Self:
         """Take in more cells (N, d) without reading an old one.
 
         Parameters
         ----------
-        X, y, batch
-            As for :meth:`fit`. The first call is a :meth:`fit`.
+        X, y, batch, population
+            As for :meth:`fit`. The first call is a :meth:`fit`. More cells of a known batch join the
+            populations that it has, which is not the same as finding them anew in all of its cells.
         policy
             ``"frozen"`` leaves every row of the adapter as it is, to the bit, and adds rows for new
             batches, each fitted to the reference alone: any order of arrival gives the same rows.
@@ -195,14 +239,27 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """
         one_of("policy", policy, ("frozen", "refit"))
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, batch=batch)
+            return self.fit(X, y, batch=batch, population=population)
         Z, _ = self._checked(X)
-        labels = self._labels(Z, batch, y)
-        return self.partial_fit_moments(lazy.moments_of(Z, labels), policy=policy)
+        cells = lazy.LabelledCells(Z, self._labels(Z, batch, y))
+        given = self._given(Z, population)
+        more = self.describe_apart(cells) if given is None else self.describe(cells, given)
+        return self.partial_fit_moments(more, policy=policy)
 
-    def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
-        """:meth:`partial_fit` to the moments of cells that are elsewhere."""
+    def describe_apart(self, cells: lazy.LabelledCells) -> Summary:
+        """:meth:`describe`, with each batch looked at alone.
+
+        Sums depend on the order of additions in their last bit; this way they do not depend on which
+        batches arrive together.
+        """
+        parts: list[Any] = [self.describe(one) for one in cells.by_batch()]
+        more: Summary = reduce(lambda a, b: a.merge(b), parts)
+        return more
+
+    def partial_fit_moments(self, more: Summary, *, policy: str = "frozen") -> Self:
+        """:meth:`partial_fit` to the moments of cells that are elsewhere; see :meth:`describe`."""
         one_of("policy", policy, ("frozen", "refit"))
+        self._check_kind(more)
         if not self.__sklearn_is_fitted__():
             return self.fit_moments(more)
         seen = self.seen_.add(more)
@@ -213,8 +270,9 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         adapter = self.adapter_
         if newcomers.batches.size:
             self._needs_moments_only("partial_fit")
-            warn_if_barcodes(newcomers.n)
-            adapter = adapter.joined(self._method().apart(newcomers, seen.reference))
+            warn_if_barcodes(newcomers.by_batch.n)
+            rows: Any = self._method().apart(newcomers, seen.reference)
+            adapter = adapter.joined(rows)
         return self._keep(seen, adapter, None)
 
     def forget(self, batch: Hashable) -> Self:
@@ -238,22 +296,34 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     @property
     def moments_(self) -> Moments:
-        """Moments of all cells seen so far."""
-        return self._fitted("moments_").seen_.moments
+        """Moments of all cells seen so far, per batch."""
+        moments: Moments = self._fitted("moments_").seen_.moments.by_batch
+        return moments
+
+    @property
+    def rounds_(self) -> int | None:
+        """Rounds that were run, whoever chose them; ``None`` is the fixed point."""
+        return self._fitted("rounds_")._method().rounds
+
+    @property
+    def target_rule_(self) -> TargetRule:
+        """The target that was fitted to, as an object."""
+        return self._fitted("target_rule_")._method().rule
 
     def _together(
-        self, moments: Moments, cells: tuple[Any, Labels] | None = None
-    ) -> tuple[Adapter, Solution]:
-        warn_if_barcodes(moments.n)
+        self, moments: Summary, cells: tuple[Any, Labels] | None = None
+    ) -> tuple[AnyAdapter, Solution]:
+        warn_if_barcodes(moments.by_batch.n)
         return self._method().together(moments, cells)
 
-    def _keep(self, seen: Seen, adapter: Adapter, solution: Solution | None) -> Self:
+    def _keep(self, seen: Seen, adapter: AnyAdapter, solution: Solution | None) -> Self:
         self.seen_ = seen
         self.adapter_ = adapter
         if solution is not None:
             self.history_ = solution.history
             self.converged_ = solution.converged
             self.provenance_: dict[str, Any] = {}
+            self.diagnosis_: pd.DataFrame | None = None
         return self
 
     def _needs_moments_only(self, verb: str) -> None:
@@ -264,18 +334,25 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             )
 
     def _fit(
-        self, X: Any, batch: Any, y: object, out: np.ndarray | None = None
+        self,
+        X: Any,
+        batch: Any,
+        y: object,
+        population: Any = None,
+        out: np.ndarray | None = None,
     ) -> tuple[Any, Labels]:
         # Everything is checked and solved before the first attribute is set: a failed fit leaves
         # an earlier one as it was.
-        solver = self._method().solver
+        method = self._method()
+        solver = method.solver
         Z = lazy.check_cells(X)
         labels = self._labels(Z, batch, y)
         if lazy.is_lazy(Z):
             lazy.refuse(solver, out)
         elif out is not None:
             check_out(out, Z)
-        moments = lazy.moments_of(Z, labels)
+        cells = lazy.LabelledCells(Z, labels)
+        moments = method.rule.describe(cells, population=self._given(Z, population))
         fitted = self._together(moments, None if lazy.is_lazy(Z) else (Z, labels))
         validate_data(self, X, skip_check_array=True)  # notes the width and any column names
         self._keep(Seen.first(moments), *fitted)
@@ -292,15 +369,28 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             )
         return Labels.of(lazy.in_memory(batch), Z.shape[0])
 
+    @staticmethod
+    def _given(Z: Any, population: Any) -> Labels | None:
+        if population is None:
+            return None
+        return population_labels(lazy.in_memory(population), Z.shape[0])
+
+    def _check_kind(self, moments: Summary) -> None:
+        """Check that moments are of what the target works on."""
+        wanted = Populations if isinstance(self._method().rule, PopulationTarget) else Moments
+        if not isinstance(moments, wanted):
+            raise BadType(
+                f"Expected {wanted.__name__} for target={self.target!r}, found {type(moments).__name__}."
+            )
+
     def _method(self) -> Method:
         """Return what the parameters stand for, or say which one makes no sense."""
         weights = Weights(self.lambda_target, self.mu, self.lambda_id)
-        one_of("target", self.target, ("moment",))
-        rule = MomentTarget(self.variance_matching, self.eps)
-        rounds = check_rounds(self.rounds)
+        rule = target_of(self.target, self.variance_matching, self.eps)
+        rounds = rule.default_rounds if self.rounds == "auto" else check_rounds(self.rounds)
         return Method(rule, solver_of(self.solver), rounds, weights, self.strength)
 
-    def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
+    def _checked(self, X: Any) -> tuple[Any, AnyAdapter | lazy.LazyAdapter]:
         check_is_fitted(self)
         Z = lazy.check_cells(X)
         validate_data(self, X, reset=False, skip_check_array=True)

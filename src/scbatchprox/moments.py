@@ -14,7 +14,7 @@ from ._threads import parallel_map
 from ._types import Floats, Ints
 from ._validate import check_embedding, nonfinite_error, some_of
 from .errors import BadKey, BadValue
-from .labels import Labels, label_array, union
+from .labels import Labels, among, label_array, union
 
 __all__ = ["Moments"]
 
@@ -98,6 +98,16 @@ class Moments:
         return np.sqrt(self.var)
 
     @property
+    def rows(self) -> Moments:
+        """What the rows of an adapter are fitted to: these moments. Other summaries have finer ones."""
+        return self
+
+    @property
+    def by_batch(self) -> Moments:
+        """Moments of whole batches: these."""
+        return self
+
+    @property
     def n_cells(self) -> int:
         """N, the number of cells in all batches."""
         return int(self.n.sum())
@@ -116,7 +126,7 @@ class Moments:
         if self.width != other.width:
             raise BadValue(f"Expected moments of {self.width} coordinates, found {other.width}.")
         batches = union(self.batches, other.batches)
-        a, b = self._spread(batches), other._spread(batches)
+        a, b = self.spread(batches), other.spread(batches)
         return Moments(batches, *_chan(a.n, a.mean, a.m2, b.n, b.mean, b.m2))
 
     def drop(self, batch: Hashable) -> Moments:
@@ -131,7 +141,7 @@ class Moments:
 
     def select(self, batches: list[Any]) -> Moments:
         """Moments of some batches, in the order of this object; there may be none."""
-        keep = np.isin(self.batches, np.array(batches, dtype=self.batches.dtype))
+        keep = among(self.batches, batches)
         return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
 
     def pooled(self) -> Moments:
@@ -148,7 +158,7 @@ class Moments:
             )
         return Moments(label_array(["all"]), self.n.sum(keepdims=True), self.mean[:1] + center, m2)
 
-    def _spread(self, batches: np.ndarray) -> Moments:
+    def spread(self, batches: np.ndarray) -> Moments:
         """The same moments among more batches, which have no cells."""
         at = np.searchsorted(batches, self.batches)
         n = np.zeros(batches.size, np.int64)

@@ -9,12 +9,12 @@ Both coordinates vanish at the identity, so a batch that is on target stays exac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ._types import Floats
+from ._types import Floats, Ints
 from ._validate import check_number
 from .errors import BadValue
 from .moments import Moments
@@ -79,6 +79,33 @@ class Problem:
         """Return the problem of fitting all batches in ``moments`` together."""
         share = moments.n / moments.n_cells
         return cls(moments.mean, moments.var, share, moments.batches.size, target, weights)
+
+    @classmethod
+    def newcomers(
+        cls,
+        moments: Moments,
+        arriving: Ints | int,
+        reference: Moments,
+        n_batches: int,
+        target: Target,
+        weights: Weights,
+    ) -> Problem:
+        """Return the problem of fitting each newcomer to a reference that stays as it is.
+
+        ``arriving`` cells come with each row's batch, as if it were the only newcomer, and there are
+        ``n_batches`` with it.
+        """
+        share = moments.n / (reference.n_cells + arriving)
+        return cls(moments.mean, moments.var, share, n_batches, target, weights)
+
+    def about_means(self) -> Problem:
+        """Return the same problem in coordinates about each row's own mean.
+
+        The ties then act on the stretch about the mean and on the way of the mean. Seen from a far
+        origin a tie would rather stretch a narrow row than shift it, which is no matter for a batch but
+        turns populations of a few cells inside out.
+        """
+        return replace(self, mean=np.zeros_like(self.mean))
 
     @property
     def width(self) -> int:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,18 @@ import scipy.sparse as sp
 
 from . import cluster as on_cluster
 from . import lazy
+from ._blocks import native
+from ._types import Ints
 from ._validate import check_embedding, nonfinite_error, output_dtype
-from .adapter import Adapter
-from .anndata import as_keys, batch_labels, summary
+from .anchors import Anchors, sample_rows
+from .anndata import as_keys, batch_labels, warn_of
+from .anndata import summary as record_of
+from .diagnose import diagnosis
 from .errors import BadValue, NotFinite
 from .files import CellFile, Rows, kind_of, open_cells
 from .files.arrays import npy_writer
-from .labels import Labels
+from .growth import AnyAdapter
+from .labels import Labels, population_labels
 from .model import BatchProx
 from .moments import Moments
 from .solvers import solver_of
@@ -53,6 +58,8 @@ def refine_file(
     key_added: str | None = None,
     out: str | Path | None = None,
     labels: str | Path | None = None,
+    population_key: str | None = None,
+    diagnosed: bool = True,
     cluster: str | None = None,
     progress: Progress = silent,
 ) -> BatchProx:
@@ -73,6 +80,13 @@ def refine_file(
         Where to write a copy of the file with the result; ``None`` writes into the file itself.
     labels
         A second file that holds the labels.
+    population_key
+        Column that tells what each batch is made of, for the population target, which otherwise finds
+        out: one pass more over the file.
+    diagnosed
+        Look at what the refinement does to each batch, on a sample that the first pass takes; warn if the
+        moment target is used on batches that differ in composition. The model has the table as
+        ``diagnosis_``; see :func:`scbatchprox.diagnose`.
     cluster
         Compute on a Dask cluster: the address of its scheduler, or ``"local"`` for one that is
         started here.
@@ -84,18 +98,20 @@ def refine_file(
     model = BatchProx() if model is None else model
     needs_cells = solver_of(model.solver).needs_cells
     with (
-        open_job(path, batch_key, use_rep, key_added, out, labels) as job,
+        open_job(path, batch_key, use_rep, key_added, out, labels, population_key) as job,
         _where(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        source = _source(job, client)
+        source = _source(job, client, progress, sample_rows(job.labels) if diagnosed else None)
         if needs_cells and client is not None:
             lazy.refuse(solver_of(model.solver))
-        if needs_cells:
-            cells = (job.in_memory(), job.labels)
-            model.fit_moments(Moments.of(*cells), cells)
-        else:
-            model.fit_moments(source.moments(progress))
+        blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it
+        cells = (job.in_memory(), job.labels) if needs_cells else None
+        summary = blank.describe(lazy.LabelledCells(*cells) if cells else source, job.population)
+        model.fit_moments(summary, cells)
+        table = diagnosis(model, source) if diagnosed else None
+        warn_of(model, table)
+        model.diagnosis_ = table
         model.provenance_ = {
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
@@ -104,13 +120,13 @@ def refine_file(
             "n_cells": model.moments_.n_cells,
         }
         refined = source.mapped(model.adapter_, "apply", job.labels)
-        job.write(refined, summary(model, batch_key=batch_key, use_rep=rep), progress)
+        job.write(refined, record_of(model, table, batch_key=batch_key, use_rep=rep), progress)
     return model
 
 
 def apply_file(
     path: str | Path,
-    adapter: Adapter,
+    adapter: AnyAdapter,
     batch_key: str | Sequence[str],
     *,
     inverse: bool = False,
@@ -136,7 +152,8 @@ def apply_file(
                 f"{job.rows.shape[1]} in {Path(path).name}."
             )
         verb = "inverse" if inverse else "apply"
-        mapped = _source(job, client).mapped(adapter, verb, job.labels.within(adapter.batches))
+        source = _source(job, client, progress)
+        mapped = source.mapped(adapter, verb, job.labels.within(adapter.batches))
         job.write(mapped, record or {}, progress)
 
 
@@ -150,6 +167,7 @@ class Job:
     labels: Labels
     key: str
     out: Path | None
+    population: Labels | None = None
 
     @property
     def step(self) -> int:
@@ -159,7 +177,7 @@ class Job:
 
     def in_memory(self) -> np.ndarray:
         """Return the whole embedding."""
-        blocks = [block for _, block in Here(self).chunks()]
+        blocks = [block for _, block in Here(self, silent).chunks()]
         return np.concatenate([b.toarray() if hasattr(b, "toarray") else b for b in blocks])
 
     def write(
@@ -185,6 +203,7 @@ def open_job(
     key_added: str | None,
     out: str | Path | None,
     labels: str | Path | None,
+    population_key: str | None = None,
 ) -> Iterator[Job]:
     """Open a file and check everything that can be before any cell is read."""
     keys = as_keys(batch_key)
@@ -198,7 +217,8 @@ def open_job(
                     f"Expected {name} only for files that hold several embeddings, found {given!r} "
                     f"for {file.path.name}."
                 )
-        obs = file.obs(keys)
+        also = [] if population_key is None or population_key in keys else [population_key]
+        obs = file.obs(keys + also)
         rows = file.embedding(use_rep)
         check_embedding(rows[0:1])
         found = Labels.of(batch_labels(obs, keys), rows.shape[0])
@@ -209,7 +229,12 @@ def open_job(
             raise BadValue(
                 f"Expected another name for the result than that of the input, found {key!r}."
             )
-        job = Job(file, use_rep, rows, found, key, _checked_out(out, file))
+        population = (
+            None
+            if population_key is None
+            else population_labels(obs[population_key], rows.shape[0])
+        )
+        job = Job(file, use_rep, rows, found, key, _checked_out(out, file), population)
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, found.batches.size, job.step, key,
@@ -240,22 +265,52 @@ class Here:
     """Cells read and mapped in this process."""
 
     job: Job
+    progress: Progress
+    watched: Ints | None = None
+    _seen: list[np.ndarray] = field(default_factory=list)
 
-    def moments(self, progress: Progress) -> Moments:
+    @property
+    def labels(self) -> Labels:
+        """The batch of each row."""
+        return self.job.labels
+
+    def take(self, rows: Ints) -> np.ndarray:
+        """Some rows, from one pass over all, unless they were ``watched`` for in one before."""
+        watched = self.watched is not None and np.array_equal(rows, self.watched)
+        if watched and self._seen:
+            return np.concatenate(self._seen)
+        found = []
+        for lo, block in self.chunks():
+            found.append(_some(block, lo, rows))
+            if not np.isfinite(found[-1]).all():
+                raise nonfinite_error(block, lo)
+            self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
+        if watched:
+            self._seen[:] = found
+        return np.concatenate(found)
+
+    def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged a chunk at a time."""
         total: Moments | None = None
+        groups = by if isinstance(by, Labels) else self.job.labels
+        watched = self.watched if not self._seen else None
         for lo, block in self.chunks():
+            if watched is not None:
+                self._seen.append(_some(block, lo, watched))
+            part = self._part(groups, lo, block)
             try:
-                more = Moments.of(block, self._part(self.job.labels, lo, block))
+                more = Moments.of(
+                    block, by.labels(block, part) if isinstance(by, Anchors) else part
+                )
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
-            progress("moments", lo + block.shape[0], self.job.rows.shape[0])
+            self.progress("moments", lo + block.shape[0], self.job.rows.shape[0])
         assert total is not None  # an embedding without rows was refused before
         return total
 
     def mapped(
-        self, adapter: Adapter, verb: str, labels: Labels
+        self, adapter: AnyAdapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Rows after the adapter's verb, a chunk at a time."""
         for lo, block in self.chunks():
@@ -282,7 +337,13 @@ class Here:
 
     @staticmethod
     def _part(labels: Labels, lo: int, block: Any) -> Labels:
-        return Labels(labels.codes[lo : lo + block.shape[0]], labels.batches)
+        return labels.at(slice(lo, lo + block.shape[0]))
+
+
+def _some(block: Any, lo: int, rows: Ints) -> np.ndarray:
+    """A copy of those of ``rows`` that are in a block which begins at row ``lo``."""
+    first, last = np.searchsorted(rows, (lo, lo + block.shape[0]))
+    return native(block[rows[first:last] - lo]).copy()
 
 
 @dataclass(frozen=True)
@@ -292,15 +353,25 @@ class _There:
     job: Job
     client: Any
     cells: Any
+    progress: Progress
 
-    def moments(self, progress: Progress) -> Moments:
+    @property
+    def labels(self) -> Labels:
+        """The batch of each row."""
+        return self.job.labels
+
+    def take(self, rows: Ints) -> Any:
+        """Some rows, read by the workers."""
+        return lazy.LabelledCells(self.cells, self.labels).take(rows)
+
+    def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""
-        total = lazy.moments(self.cells, self.job.labels)
-        progress("moments", total.n_cells, total.n_cells)
+        total = lazy.moments(self.cells, self.labels, by)
+        self.progress("moments", total.n_cells, total.n_cells)
         return total
 
     def mapped(
-        self, adapter: Adapter, verb: str, labels: Labels
+        self, adapter: AnyAdapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Rows after the adapter's verb, a chunk at a time and in order."""
         result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells, labels)
@@ -311,9 +382,11 @@ def _where(cluster: str | None) -> AbstractContextManager[Any]:
     return nullcontext() if cluster is None else on_cluster.connected(cluster)
 
 
-def _source(job: Job, client: Any) -> Here | _There:
+def _source(
+    job: Job, client: Any, progress: Progress, watched: Ints | None = None
+) -> Here | _There:
     if client is None:
-        return Here(job)
+        return Here(job, progress, watched)
     whole = isinstance(job.rows, np.ndarray) and not isinstance(job.rows, np.memmap)
     if whole or sp.issparse(job.rows):
         raise BadValue(
@@ -323,4 +396,4 @@ def _source(job: Job, client: Any) -> Here | _There:
     cells = on_cluster.lazy_rows(
         job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step
     )
-    return _There(job, client, cells)
+    return _There(job, client, cells, progress)

@@ -7,16 +7,22 @@ The paper's target for cell :math:`i` of batch :math:`b` is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ._types import Floats
+from ._types import Floats, Ints
 from ._validate import check_number
-from .errors import BadType
+from .anchors import Anchors
+from .errors import BadType, BadValue
+from .labels import Labels
 from .moments import Moments
+from .populations import Populations
 
-__all__ = ["MomentTarget", "Target", "TargetRule"]
+__all__ = ["Cells", "MomentTarget", "Summary", "Target", "TargetRule"]
+
+#: What is known of cells: of whole batches, or of their populations.
+Summary = Moments | Populations
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +52,46 @@ class Target:
         return self.center - self.scale * self.mean
 
 
-class TargetRule(Protocol):
-    """Anything that turns moments into a target."""
+class Cells(Protocol):
+    """Labelled cells, wherever they are: in memory, in a Dask array, in a file."""
 
-    def __call__(self, moments: Moments, reference: Moments | None = None) -> Target:
-        """Return the target of every batch in ``moments``, among themselves or to a reference."""
+    @property
+    def labels(self) -> Labels:
+        """The batch of each."""
+        ...
+
+    def take(self, rows: Ints) -> Any:
+        """Read some, by sorted row numbers."""
+        ...
+
+    def moments(self, by: Labels | Anchors | None = None) -> Moments:
+        """Moments of batches, of other groups, or of the cells around each of some anchors."""
+        ...
+
+
+class TargetRule(Protocol):
+    """Anything that says what must be known of cells, and turns that into a target."""
+
+    #: Whether adapter rows belong to populations rather than to whole batches.
+    @property
+    def conditioned(self) -> bool: ...  # noqa: D102
+
+    #: Rounds to run unless someone says otherwise; ``None`` is the fixed point.
+    @property
+    def default_rounds(self) -> int | None: ...  # noqa: D102
+
+    def describe(
+        self, cells: Cells, known: Summary | None = None, population: Labels | None = None
+    ) -> Any:
+        """Look at cells; those of batches in ``known`` are described as they were then."""
+        ...
+
+    def rows(self, summary: Any) -> Moments:
+        """Return the moments that the rows of the target belong to."""
+        ...
+
+    def __call__(self, summary: Any, reference: Any = None) -> Target:
+        """Return the target of every row, among themselves or to a reference."""
         ...
 
 
@@ -63,6 +104,8 @@ class MomentTarget:
 
     variance_matching: bool = True
     eps: float = 1e-6
+    conditioned: ClassVar[bool] = False
+    default_rounds: ClassVar[int | None] = 3
 
     def __post_init__(self) -> None:
         check_number("eps", self.eps)
@@ -71,13 +114,27 @@ class MomentTarget:
                 f"Expected variance_matching to be True or False, found {self.variance_matching!r}."
             )
 
-    def __call__(self, moments: Moments, reference: Moments | None = None) -> Target:
-        """Return the target of every batch in ``moments``, among themselves or to a reference."""
-        pooled = (moments if reference is None else reference).pooled()
-        center = np.broadcast_to(pooled.mean, moments.mean.shape)
-        scale = np.ones_like(moments.mean)
+    def describe(
+        self, cells: Cells, known: Summary | None = None, population: Labels | None = None
+    ) -> Moments:
+        """Look at cells: this target needs the moments of batches."""
+        if population is not None:
+            raise BadValue(
+                "Expected populations only with target='population', found target='moment'."
+            )
+        return cells.moments()
+
+    def rows(self, summary: Moments) -> Moments:
+        """Return the moments that the rows of the target belong to: whole batches."""
+        return summary
+
+    def __call__(self, summary: Moments, reference: Moments | None = None) -> Target:
+        """Return the target of every batch, among themselves or to a reference."""
+        pooled = (summary if reference is None else reference).pooled()
+        center = np.broadcast_to(pooled.mean, summary.mean.shape)
+        scale = np.ones_like(summary.mean)
         if self.variance_matching:
-            wide, own = pooled.std + self.eps, moments.std + self.eps
+            wide, own = pooled.std + self.eps, summary.std + self.eps
             # eps = 0 leaves a constant coordinate without a scale that would match: keep it as it is.
             np.divide(wide, own, out=scale, where=own > 0)
-        return Target(moments.mean, center, scale)
+        return Target(summary.mean, center, scale)

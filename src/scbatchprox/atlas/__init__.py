@@ -1,6 +1,8 @@
 """Atlases: a model on disk that grows, with every version it ever had."""
 
-from .core import Arrival, Atlas, Diff
+from .arrival import Arrival
+from .core import Atlas
 from .judging import cell_scores, judge
+from .reading import Diff
 
 __all__ = ["Arrival", "Atlas", "Diff", "cell_scores", "judge"]

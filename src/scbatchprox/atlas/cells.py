@@ -15,8 +15,9 @@ from .._types import Floats
 from ..errors import BadValue
 from ..files import kind_of
 from ..model import BatchProx
-from ..moments import Moments
 from ..stream import Here, Job, Progress, open_job
+from ..target import Summary
+from ..upstream.on_disk import recorded
 from .judging import CELL_FAR, cell_scores
 
 __all__ = ["check_marks", "opened", "write_marks"]
@@ -47,14 +48,19 @@ class Source:
         by_name = kind_of(file.path) in (".h5ad", ".zarr")
         return self._job.use_rep or (file.default_rep if by_name else None)
 
-    def moments(self, progress: Progress) -> Moments:
-        """Moments of all cells."""
-        return Here(self._job).moments(progress)
+    @property
+    def upstream(self) -> str | None:
+        """Fingerprint of what the embedding comes from, if the file says so."""
+        return recorded(self._job.file, self.use_rep)
+
+    def describe(self, model: BatchProx, progress: Progress) -> Summary:
+        """What a model must know of the cells: its moments of them."""
+        return model.describe(Here(self._job, progress))
 
     def scores(self, model: BatchProx, progress: Progress) -> Floats:
         """How far each cell is from all that a model has seen: a number per cell, no more."""
         scores = np.empty(self._job.rows.shape[0])
-        for lo, block in Here(self._job).chunks():
+        for lo, block in Here(self._job, progress).chunks():
             hi = lo + block.shape[0]
             scores[lo:hi] = cell_scores(model.moments_, block)
             progress("scores", hi, scores.size)

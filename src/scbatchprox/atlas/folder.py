@@ -13,6 +13,7 @@ import json
 import os
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ __all__ = [
     "Counts",
     "Entry",
     "Record",
+    "check_place",
+    "checksum",
     "commit",
-    "fingerprint",
+    "file_sha256",
     "load",
     "locked",
+    "next_entry",
     "read",
 ]
 
@@ -56,7 +60,7 @@ class Entry:
     removed: Counts = field(default_factory=list)
     policy: str | None = None
     forced: bool = False
-    #: Where the cells came from: name of the file, batch_key, use_rep.
+    #: Where the cells came from: name of the file, batch_key, use_rep, and upstream where the file says.
     source: dict[str, Any] | None = None
     #: The version that a rollback returned to.
     to: int | None = None
@@ -89,6 +93,16 @@ class Record:
             f"Expected a version of the atlas, found {number!r}; available: 1 to "
             f"{self.current.number}."
         )
+
+    @property
+    def recorded_upstream(self) -> str | None:
+        """What the embedding of the cells now held comes from, by what their files said of it."""
+        entry = self.current
+        while entry.n_batches and entry.parent is not None:
+            if entry.source and "upstream" in entry.source:
+                return str(entry.source["upstream"])
+            entry = self.entry(entry.parent if entry.to is None else entry.to)
+        return None
 
     def batches(self, number: int) -> dict[Any, int]:
         """Batches of a version and their cells, by what the log says was done until then."""
@@ -130,7 +144,7 @@ def read(path: Path) -> Record:
             f"Expected atlas format {FORMAT_VERSION} or older, found {version!r}, written by "
             f"scbatchprox {stored.get('scbatchprox_version')}: upgrade scbatchprox to read it."
         )
-    if stored.pop("sha256", None) != _checksum(stored):
+    if stored.pop("sha256", None) != checksum(stored):
         raise BadValue(f"{damaged} or was changed by hand (its checksum is another).")
     versions = tuple(Entry(**entry) for entry in stored["versions"])
     return Record(stored["params"], stored["upstream"], versions)
@@ -172,49 +186,37 @@ def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = N
         "current": record.current.number,
         "versions": [asdict(version) for version in record.versions],
     }
-    text = json.dumps(stored | {"sha256": _checksum(stored)}, indent=1, ensure_ascii=False)
+    text = json.dumps(stored | {"sha256": checksum(stored)}, indent=1, ensure_ascii=False)
     with replacing(path / LIST) as beside:
         beside.write_text(text + "\n", "utf-8")
     return record
 
 
-def strangers(path: Path) -> list[str]:
+def check_place(path: Path) -> None:
+    """Check that an atlas can be made in a folder: one that is new, or empty."""
+    if not path.resolve().parent.is_dir():
+        raise BadFile(f"Expected a folder to make an atlas in, found none at {path.parent}.")
+    if path.exists() and not path.is_dir():
+        raise BadValue(f"Expected a new or empty folder for the atlas, found a file at {path}.")
+    if path.is_dir() and (found := _strangers(path)):
+        raise BadValue(
+            f"Expected a new or empty folder for the atlas, found {some_of(found)} in {path}."
+        )
+
+
+def next_entry(record: Record, action: str, **facts: Any) -> Entry:
+    """Return the version after the current one, without its file."""
+    parent = record.current.number if record.versions else None
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Entry((parent or 0) + 1, action, parent, now, __version__, **facts)
+
+
+def _strangers(path: Path) -> list[str]:
     """What lies in a folder besides what an atlas, or a killed attempt at one, puts there."""
     own = {VERSIONS, LOCK}
     return sorted(
         item.name for item in path.iterdir() if item.name not in own and not _is_partial(item)
     )
-
-
-def fingerprint(upstream: str | Path) -> str:
-    """Return what stands for the upstream of an embedding: the text itself, or a file's checksum.
-
-    A folder, such as a saved scVI model, counts with the names and contents of all its files.
-    """
-    path = Path(upstream)
-    try:
-        kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
-    except (OSError, ValueError):  # a text too long, or too odd, for the name of a file
-        kind = "text"
-    if kind == "file":
-        return f"sha256:{file_sha256(path)}"
-    if kind == "folder":
-        files = sorted(item for item in path.rglob("*") if item.is_file())
-        listed = [(item.relative_to(path).as_posix(), file_sha256(item)) for item in files]
-        return f"sha256:{_checksum(listed)}"
-    if not str(upstream).strip():
-        raise BadValue("Expected a text or a file as upstream, found an empty text.")
-    return str(upstream)
-
-
-def check_upstream(record: Record, upstream: str | Path | None) -> None:
-    """Check that cells come from the same upstream as the atlas, where one is named."""
-    if upstream is None:
-        return
-    found = fingerprint(upstream)
-    if found != record.upstream:
-        wanted = "none (the atlas names none)" if record.upstream is None else repr(record.upstream)
-        raise BadValue(f"Expected the upstream of the atlas, {wanted}, found {found!r}.")
 
 
 def file_sha256(path: Path) -> str:
@@ -236,7 +238,8 @@ def _without(some: dict[Any, int], others: dict[Any, int]) -> Counts:
     return [{"batch": batch, "n_cells": gone[batch]} for batch in sorted(gone)]
 
 
-def _checksum(stored: Any) -> str:
+def checksum(stored: Any) -> str:
+    """Checksum of anything that JSON can hold."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 

@@ -16,9 +16,14 @@ from scipy.spatial.distance import cdist
 
 from .._types import Floats
 from .._validate import BLOCK_BYTES, check_embedding, nonfinite_error, one_of
+from ..diagnose import DIFFERENT
+from ..diagnose import FAR as MOVED
 from ..errors import BadValue
 from ..model import BatchProx
 from ..moments import Moments
+from ..population_target import ALONE, PopulationTarget
+from ..populations import Populations
+from ..target import Summary
 
 __all__ = ["CELL_FAR", "FAR", "VERY_FAR", "VERY_WIDE", "WIDE", "cell_scores", "grown", "judge"]
 
@@ -48,26 +53,29 @@ _LEAST_WIDTH = 0.1
 _FLOOR = 1e-6
 
 
-def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> pd.DataFrame:
+def judge(model: BatchProx | None, moments: Summary, policy: str = "frozen") -> pd.DataFrame:
     """Judge new batches by their moments, one row per batch.
 
     ``distance`` is that of the batch's mean to the mean of all cells and ``nearest_distance`` that to the
     ``nearest`` known batch, both in spreads of the atlas; ``width`` is its standard deviation over that
     within batches of the atlas (geometric mean over coordinates); ``moved`` is how far the adapter would
     move its cells, over the batch's own spread. ``level`` is "close", "far", "very far", or "first" if
-    there is nothing to compare with, and ``verdict`` says why in words.
+    there is nothing to compare with, and ``verdict`` says why in words. ``advice`` is ``safe``, ``move with
+    care: ...`` or ``leave alone: ...``. An atlas of populations also knows ``partnered``, the part of the
+    batch's cells that are like something in it.
     """
     return judged(model, moments, grown(model, moments, policy))
 
 
-def judged(model: BatchProx | None, moments: Moments, after: BatchProx) -> pd.DataFrame:
+def judged(model: BatchProx | None, arriving: Summary, after: BatchProx) -> pd.DataFrame:
     """:func:`judge`, given the model that would follow."""
-    moved = after.adapter_.movement(moments)["relative"]
+    moments = arriving.by_batch
+    moved = after.movement_of(arriving)["relative"]
     table = pd.DataFrame({"n_cells": moments.n, "moved": moved.to_numpy()}, index=moved.index)
     if model is None:
         empty = dict.fromkeys(("distance", "nearest_distance", "width"), np.nan)
         only = "first: there is nothing yet to compare it with"
-        return table.assign(**empty, nearest=None, level="first", verdict=only)
+        return table.assign(**empty, nearest=None, level="first", verdict=only, advice="safe")
     atlas = model.moments_
     total = atlas.pooled()
     floor = _floor(total)
@@ -85,7 +93,35 @@ def judged(model: BatchProx | None, moments: Moments, after: BatchProx) -> pd.Da
         width=width,
     )
     levels, words = zip(*(_verdict(row) for row in table.to_dict("records")), strict=True)
-    return table.assign(level=levels, verdict=words)
+    table = table.assign(level=levels, verdict=words)
+    rule, by_mean = model.target_rule_, np.zeros(len(table), bool)
+    if isinstance(rule, PopulationTarget) and isinstance(arriving, Populations):
+        placed = rule.place(arriving, model.seen_.reference)
+        by_mean = placed.by_mean
+        table.insert(2, "partnered", placed.partnered)
+    records = zip(table.to_dict("records"), by_mean, strict=True)
+    return table.assign(advice=[_advice(row, alone) for row, alone in records])
+
+
+def _advice(row: dict[str, Any], by_mean: bool) -> str:
+    """Whether to let the adapter move a new batch, in words."""
+    partnered = row.get("partnered", 1.0)
+    if row["level"] == "very far":
+        return "leave alone: it is very far from all that the atlas holds"
+    if partnered < ALONE and not by_mean:
+        return f"leave alone: {1 - partnered:.0%} of its cells have nothing like them in the atlas"
+    care = []
+    if row["level"] == "far":
+        care.append("it is far from all that the atlas holds")
+    if by_mean:
+        care.append("it lies apart, and only its mean and shape speak for moving it")
+    elif partnered < 1 - DIFFERENT:
+        care.append(
+            f"{1 - partnered:.0%} of its cells have nothing like them in the atlas and stay"
+        )
+    if row["moved"] > MOVED:
+        care.append(f"cells move by {row['moved']:.2f} of its spread")
+    return f"move with care: {'; '.join(care)}" if care else "safe"
 
 
 def refuse(judgement: pd.DataFrame) -> None:
@@ -131,7 +167,7 @@ def cell_scores(moments: Moments, Z: Any) -> Floats:
 
 
 def grown(
-    model: BatchProx | None, more: Moments, policy: str, blank: BatchProx | None = None
+    model: BatchProx | None, more: Summary, policy: str, blank: BatchProx | None = None
 ) -> BatchProx:
     """Return the model after taking in more moments; ``model`` stays as it is.
 
@@ -148,7 +184,7 @@ def shrunk(model: BatchProx, batch: Any, policy: str) -> BatchProx:
     one_of("policy", policy, ("frozen", "refit"))
     after = copy.copy(model)
     if policy == "refit":
-        return after.fit_moments(model.moments_.drop(batch))
+        return after.fit_moments(model.seen_.moments.drop(batch))
     return after.forget(batch)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +10,11 @@ import typer
 
 from .._validate import some_of
 from ..atlas import Arrival, Atlas
-from ..atlas.judging import CELL_FAR
 from ..errors import BadKey, BadValue
 from ..files import kind_of
+from . import atlas_words as words
 from . import options as o
+from .atlas_options import At, BatchKey, Cells, Policies, Policy, Upstream, UseRep
 from .output import Speaker
 
 __all__ = ["atlas"]
@@ -27,50 +27,17 @@ atlas = typer.Typer(
 )
 
 
-class Policies(StrEnum):
-    """Policies by name, for the parser."""
-
-    frozen = "frozen"
-    refit = "refit"
-
-
-At = Annotated[Path, typer.Argument(metavar="ATLAS", help="Folder of the atlas.")]
-Cells = Annotated[
-    Path,
-    typer.Argument(
-        metavar="IN", help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file with cells."
-    ),
-]
-BatchKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Column with the batch of each cell; repeat to combine columns; by default as for the "
-        "latest arrival."
-    ),
-]
-UseRep = Annotated[
-    str | None,
-    typer.Option(help="Embedding; by default as for the latest arrival, at first X_pca."),
-]
-Upstream = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT|FILE",
-        help="What the embedding comes from: any text, or a file or folder, of which the checksum is "
-        "kept. Another one is refused later.",
-    ),
-]
-Policy = Annotated[
-    Policies, typer.Option(help="frozen: old rows stay to the bit; refit: all are fitted anew.")
-]
-
-
-@atlas.command(epilog="Example: `scbatchprox atlas init lung --rounds 3 --upstream pca_model.npz`")
+@atlas.command(
+    epilog="Example: `scbatchprox atlas init lung --rounds 3 --upstream pca.safetensors`"
+)
 def init(
     path: At,
     upstream: Upstream = None,
     target: o.Target = "moment",
-    rounds: o.Rounds = "3",
+    per_batch: o.PerBatch = False,
+    ridge: o.Ridge = None,
+    seed: o.Seed = None,
+    rounds: o.Rounds = "auto",
     lambda_target: o.LambdaTarget = 0.5,
     mu: o.Mu = 1e-3,
     lambda_id: o.LambdaId = 1e-3,
@@ -85,7 +52,8 @@ def init(
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
         model = o.model_of(
-            rounds, "exact", {}, target=target, lambda_target=lambda_target, mu=mu,
+            rounds, "exact", {}, target, {"per_batch": per_batch, "ridge": ridge}, seed=seed,
+            lambda_target=lambda_target, mu=mu,
             lambda_id=lambda_id, eps=eps, variance_matching=not mean_only, strength=strength,
         )  # fmt: skip
         made = Atlas.create(path, model=model, upstream=upstream)
@@ -149,7 +117,7 @@ def add(
                 progress=progress,
             )
         for batch, row in arrival.judgement.iterrows():
-            speaker.say(_in_words(batch, row))
+            speaker.say(words.in_words(batch, row))
         done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
         speaker.say(f"{done}" + (f"\nwrote {scores}" if scores else ""))
         speaker.answer(_state(at) | _judgement(arrival))
@@ -218,10 +186,10 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
     with speaker.answering():
         at = Atlas.open(path)
         table = at.log()
-        done = [_done(row) for row in at.entries()]
+        done = [words.done(row) for row in at.entries()]
         shown = pd.DataFrame({"done": done}, index=table.index).assign(
-            added=table["added"].map(_names),
-            removed=table["removed"].map(_names),
+            added=table["added"].map(words.names),
+            removed=table["removed"].map(words.names),
             batches=table["n_batches"],
             cells=table["n_cells"].map("{:,}".format),
             when=table["when"].str.slice(0, 10),
@@ -242,8 +210,8 @@ def diff(
     speaker = Speaker(False, verbose, as_json)
     with speaker.answering():
         found = Atlas.open(path).diff(a, b)
-        speaker.say(f"added: {_names(found.added) or 'none'}")
-        speaker.say(f"removed: {_names(found.removed) or 'none'}")
+        speaker.say(f"added: {words.names(found.added) or 'none'}")
+        speaker.say(f"removed: {words.names(found.removed) or 'none'}")
         for name, (old, new) in found.params.items():
             speaker.say(f"{name}: {old} became {new}")
         still = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
@@ -258,7 +226,7 @@ def diff(
                 "added": found.added,
                 "removed": found.removed,
                 "params": found.params,
-                "rows": _records(found.rows),
+                "rows": words.records(found.rows),
             }
         )
 
@@ -315,38 +283,4 @@ def _state(at: Atlas) -> dict[str, Any]:
 
 
 def _judgement(arrival: Arrival) -> dict[str, Any]:
-    return {"added": arrival.version is not None, "judgement": _records(arrival.judgement)}
-
-
-def _done(entry: dict[str, Any]) -> str:
-    if entry["action"] == "rollback":
-        return f"rollback to {entry['to']}"
-    forced = ", forced" * entry["forced"]
-    return str(entry["action"]) + (f" ({entry['policy']}{forced})" if entry["policy"] else "")
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    # There is no NaN in JSON.
-    rows = table.reset_index().to_dict("records")
-    return [{str(k): None if v != v else v for k, v in row.items()} for row in rows]
-
-
-def _names(counts: list[dict[str, Any]]) -> str:
-    shown = [f"{count['batch']} ({count['n_cells']:,})" for count in counts[:8]]
-    more = f", ... ({len(counts)} in all)" * (len(counts) > 8)
-    return ", ".join(shown) + more
-
-
-def _in_words(batch: Any, row: Any) -> str:
-    sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
-    if row["level"] != "first":
-        sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"
-        wide = "" if row["width"] != row["width"] else f"; {row['width']:.2f} times as wide"
-        sentence += f"{wide}; the adapter moves it by {row['moved']:.2f} of its own spread."
-    if "far_cells" in row:
-        share = row["far_cells"] / row["n_cells"]
-        sentence += (
-            f" {row['far_cells']:,} cells ({share:.1%}) are far from all that the atlas holds "
-            f"(beyond {CELL_FAR:g})."
-        )
-    return sentence
+    return {"added": arrival.version is not None, "judgement": words.records(arrival.judgement)}

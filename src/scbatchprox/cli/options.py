@@ -10,6 +10,7 @@ import typer
 
 from ..errors import BadValue
 from ..model import BatchProx
+from ..population_target import PopulationTarget
 from ..solvers import SOLVERS, Adam
 
 __all__ = ["Solvers", "cluster", "model_of", "where"]
@@ -67,6 +68,14 @@ KeyAdded = Annotated[
         rich_help_panel=_FILES,
     ),
 ]
+Diagnosed = Annotated[
+    bool,
+    typer.Option(
+        "--diagnose/--no-diagnose",
+        help="Look at what the refinement does to each batch, on a sample.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 LabelsFile = Annotated[
     Path | None,
     typer.Option("--labels", help="A second file with the labels.", rich_help_panel=_FILES),
@@ -99,14 +108,46 @@ Scheduler = Annotated[
     str | None,
     typer.Option(help="Work on the Dask cluster at this address.", rich_help_panel=_METHOD),
 ]
-Target = Annotated[str, typer.Option(help="Where batches are pulled.", rich_help_panel=_METHOD)]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Where batches are pulled: moment, all to one mean and spread, as in the paper; population, "
+        "each to what it matches in others.",
+        rich_help_panel=_METHOD,
+    ),
+]
+Populations = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that tells what batches are made of, for --target population, which otherwise "
+        "finds out.",
+        rich_help_panel=_FILES,
+    ),
+]
+PerBatch = Annotated[
+    bool,
+    typer.Option(
+        "--per-batch",
+        help="One adapter row per batch, not per population (--target population).",
+        rich_help_panel=_METHOD,
+    ),
+]
+Ridge = Annotated[
+    float | None,
+    typer.Option(
+        help="Evidence asked of a batch before it moves (--target population).",
+        rich_help_panel=_METHOD,
+    ),
+]
 Solver = Annotated[
     Solvers, typer.Option(help="How the adapter is fitted.", rich_help_panel=_METHOD)
 ]
 Rounds = Annotated[
     str,
     typer.Option(
-        help="Strength: rounds of the procedure, or 'fixed-point'.", rich_help_panel=_METHOD
+        help="Strength: rounds of the procedure, 'fixed-point', or 'auto': 3 for the moment target, the "
+        "fixed point for the population target.",
+        rich_help_panel=_METHOD,
     ),
 ]
 LambdaTarget = Annotated[float, typer.Option(help="Pull to the target.", rich_help_panel=_METHOD)]
@@ -119,7 +160,13 @@ MeanOnly = Annotated[
 Strength = Annotated[
     float, typer.Option(help="Part of the refinement to apply, 0 to 1.", rich_help_panel=_METHOD)
 ]
-Seed = Annotated[int | None, typer.Option(help="Of adam's shuffling.", rich_help_panel=_METHOD)]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Of adam's shuffling, or of the population target's clustering.",
+        rich_help_panel=_METHOD,
+    ),
+]
 Lr = Annotated[float | None, typer.Option(help="Adam's step size.", rich_help_panel=_METHOD)]
 LocalEpochs = Annotated[
     int | None, typer.Option(help="Adam's passes a round.", rich_help_panel=_METHOD)
@@ -136,19 +183,42 @@ def where(out: Path | None, in_place: bool, **others: Path | None) -> Path | Non
     return out
 
 
-def model_of(rounds: str, solver: str, adam: dict[str, Any], **params: Any) -> BatchProx:
-    """Return the unfitted model that the options describe."""
-    given = {name: value for name, value in adam.items() if value is not None}
-    if given and solver != "adam":
-        names = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise BadValue(f"Expected {names} only with --solver adam, found --solver {solver}.")
-    if rounds != "fixed-point" and not rounds.isdecimal():
+def model_of(
+    rounds: str,
+    solver: str,
+    adam: dict[str, Any],
+    target: str,
+    population: dict[str, Any],
+    *,
+    seed: int | None = None,
+    **params: Any,
+) -> BatchProx:
+    """Return the unfitted model that the options describe; ``None`` is an option that is not given."""
+    to_adam: dict[str, Any] = {} if seed is None else {"seed": seed}
+    to_target = dict(to_adam)
+    to_adam |= {name: value for name, value in adam.items() if value is not None}
+    to_target |= {name: value for name, value in population.items() if value not in (None, False)}
+    uses = (
+        (to_adam, solver == "adam", f"--solver adam, found --solver {solver}"),
+        (to_target, target == "population", f"--target population, found --target {target}"),
+    )
+    for given, used, only in uses:
+        names = [name for name in given if name != "seed" or not any(used for _, used, _ in uses)]
+        if names and not used:
+            flags = ", ".join("--" + name.replace("_", "-") for name in names)
+            raise BadValue(f"Expected {flags} only with {only}.")
+    if rounds not in ("auto", "fixed-point") and not rounds.isdecimal():
         raise BadValue(
-            f"Expected --rounds to be a whole number or 'fixed-point', found {rounds!r}."
+            f"Expected --rounds to be a whole number, 'fixed-point' or 'auto', found {rounds!r}."
         )
+    named = {"auto": "auto", "fixed-point": None}
+    per_batch = to_target.pop("per_batch", False)
+    if per_batch:
+        to_target["conditioned"] = False
     return BatchProx(
-        solver=Adam(**given) if given else solver,
-        rounds=None if rounds == "fixed-point" else int(rounds),
+        target=PopulationTarget(**to_target) if target == "population" and to_target else target,
+        solver=Adam(**to_adam) if solver == "adam" and to_adam else solver,
+        rounds=named[rounds] if rounds in named else int(rounds),
         **params,
     )
 

@@ -112,7 +112,7 @@ class Solver(Protocol):
         ...
 
 
-def check_rounds(rounds: int | None) -> int | None:
+def check_rounds(rounds: Any) -> int | None:
     """Check a number of rounds."""
     if rounds is None:
         return None

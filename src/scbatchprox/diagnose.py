@@ -1,0 +1,228 @@
+"""What a refinement does or would do to each batch, and a verdict in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import lazy
+from ._nearest import kmeans
+from ._types import Floats, Ints
+from .anchors import sample_rows
+from .labels import Labels
+from .model import BatchProx
+from .population_target import ALONE, Placement, PopulationTarget
+from .populations import Populations
+from .target import Cells
+
+__all__ = ["diagnose", "diagnosis", "unlike"]
+
+#: Joint groups that compositions are compared on, and rounds of the k-means that finds them.
+GROUPS, ROUNDS = 20, 10
+#: Compositions further apart than these are different, and unlike (0 is the same, 1 shares nothing).
+DIFFERENT, UNLIKE = 0.3, 0.6
+#: Cells moving by more than this part of their batch's spread, or scaled by more than this factor.
+FAR, STRETCHED = 0.5, 1.5
+#: Neighbours looked at, cells they are looked up among, and the share of them that should be kept.
+NEIGHBOURS, LOOKED_AT, KEPT = 15, 2000, 0.5
+#: Batches of fewer cells than this have no composition to speak of.
+FEW = 20
+
+
+def diagnose(
+    Z: Any, batch: Any, *, model: BatchProx | None = None, seed: int = 0, **params: Any
+) -> pd.DataFrame:
+    """Say what a refinement would do to each batch, before anyone believes in it.
+
+    Parameters
+    ----------
+    Z, batch
+        Cells (N, d), in memory or a Dask array, and the batch of each.
+    model
+        A model that has been fitted to these batches; otherwise one is fitted here.
+    seed
+        Of the sample of cells that is looked at.
+    params
+        Parameters of the :class:`BatchProx` to fit.
+
+    Returns
+    -------
+    One row per batch:
+
+    ``n_cells``
+        its cells;
+    ``moved``
+        root mean squared distance that a cell travels, in units of the batch's spread;
+    ``scale_min``, ``scale_max``
+        of all coordinates;
+    ``partnered``
+        part of its cells whose population has a partner in another batch;
+    ``composition``
+        how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
+        beyond what chance explains; NaN for a batch that lies apart from all others;
+    ``neighbours_kept``
+        part of a cell's nearest neighbours in its own batch that still are;
+    ``verdict``
+        ``safe``, ``move with care: ...`` or ``leave alone: ...``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scbatchprox import diagnose
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(600, 5)) + 8.0 * rng.integers(0, 3, size=(600, 1))
+    >>> diagnose(Z, np.repeat(["a", "b"], 300))["verdict"].tolist()
+    ['safe', 'safe']
+    """
+    Z = lazy.check_cells(Z)
+    cells = lazy.LabelledCells(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
+    if model is None:
+        model = BatchProx(**params).fit(Z, batch=cells.labels)
+    return diagnosis(model, cells, seed=seed)
+
+
+def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0, sample: Any = None) -> pd.DataFrame:
+    """:func:`diagnose` for a fitted model and its cells, wherever they are.
+
+    ``sample`` are the cells at ``sample_rows(cells.labels, seed)``, if they have been read already.
+    """
+    rows = sample_rows(cells.labels, seed)
+    labels = cells.labels.at(rows)
+    some = lazy.LabelledCells(cells.take(rows) if sample is None else sample, labels)
+    populations, placed = _placed(model, some, seed)
+    at = np.searchsorted(populations.batches, labels.batches)
+    # By position: labels may be booleans, which pandas takes for a mask.
+    movement = model.movement().iloc[np.searchsorted(model.batches_, labels.batches)]
+    table = pd.DataFrame(
+        {
+            "n_cells": cells.labels.n,
+            "moved": movement["relative"].to_numpy(),
+            "scale_min": movement["scale_min"].to_numpy(),
+            "scale_max": movement["scale_max"].to_numpy(),
+            "partnered": placed.partnered[at],
+            "composition": _composition(populations, placed, seed)[at],
+            "neighbours_kept": _neighbours_kept(model, some),
+        },
+        index=movement.index,
+    )
+    by_moments = not isinstance(model.seen_.moments, Populations)
+    table["verdict"] = [
+        _verdict(row, by_moments, by_mean)
+        for row, by_mean in zip(table.to_dict("records"), placed.by_mean[at], strict=True)
+    ]
+    return table
+
+
+def unlike(model: BatchProx, table: pd.DataFrame) -> str | None:
+    """Return what to warn of when batches that differ in composition are refined by their moments."""
+    if isinstance(model.seen_.moments, Populations):
+        return None
+    if table["n_cells"].median() < FEW:
+        return None
+    odd = table.index[table["composition"] > DIFFERENT].tolist()
+    if not odd:
+        return None
+    named = ", ".join(map(str, odd[:5])) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
+    return (
+        f"Batches differ in composition ({named}): the moment target moves unlike populations on top of "
+        f"each other; see the diagnosis, and try target='population'."
+    )
+
+
+def _placed(model: BatchProx, some: lazy.LabelledCells, seed: int) -> tuple[Populations, Placement]:
+    """Populations of all batches and their places: the model's own, or those of a sample."""
+    summary, rule = model.seen_.moments, model.target_rule_
+    if isinstance(summary, Populations) and isinstance(rule, PopulationTarget):
+        return summary, rule.place(summary)
+    rule = PopulationTarget(seed=seed)
+    populations = rule.describe(some)
+    return populations, rule.place(populations)
+
+
+def _composition(populations: Populations, placed: Placement, seed: int) -> Floats:
+    """(B,) total variation between a batch's make-up and that of all others, less what chance explains.
+
+    Compared on joint groups of the populations where they are put. Populations are in a group as a
+    whole, so chance is that of drawing as many as there are, not as many as there are cells. Unknown
+    (NaN) for a batch that was not brought together with the others.
+    """
+    shift = np.full(populations.batches.size, np.nan)
+    known = placed.partnered >= ALONE
+    if known.sum() < 2:
+        return shift
+    keep = known[populations.anchors.batch]
+    n, batch = populations.rows.n[keep], (np.cumsum(known) - 1)[populations.anchors.batch[keep]]
+    X = placed.center[keep]
+    X = (X - np.average(X, axis=0, weights=n)).astype(np.float32)
+    most = int(np.clip(n.size // known.sum() // 3, 2, GROUPS))
+    joint = kmeans(X, n.astype(np.float64), most, ROUNDS, np.random.default_rng(seed))
+    group = ((X[:, None] - joint) ** 2).sum(2).argmin(1)
+    held, squares = np.zeros((2, known.sum(), len(joint)))
+    np.add.at(held, (batch, group), n)
+    np.add.at(squares, (batch, group), n.astype(np.float64) ** 2)
+    of_batch = held.sum(1, keepdims=True)
+    drawn = of_batch**2 / squares.sum(1, keepdims=True)
+    own, rest = held / of_batch, (held.sum(0) - held) / (of_batch.sum() - of_batch)
+    chance = np.sqrt(2.0 * rest * (1.0 - rest) / (np.pi * drawn)).sum(1) / 2.0
+    apart = np.abs(own - rest).sum(1) / 2.0
+    shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
+    return shift
+
+
+def _neighbours_kept(model: BatchProx, some: lazy.LabelledCells) -> Floats:
+    """(B,) share of the nearest neighbours in the own batch that a cell keeps, on some of the cells."""
+    labels = some.labels
+    refined = model.adapter_.apply(some.Z, labels)
+    kept = np.full(labels.batches.size, np.nan)
+    most = max(LOOKED_AT // labels.batches.size, 10 * NEIGHBOURS)
+    for b in range(labels.batches.size):
+        rows: Ints = np.flatnonzero(labels.codes == b)[:most]
+        k = min(NEIGHBOURS, len(rows) - 1)
+        if k < 1:
+            continue
+        before, after = (_nearest(Z[rows], k) for Z in (some.Z, refined))
+        kept[b] = (before[:, :, None] == after[:, None]).any(2).mean()
+    return kept
+
+
+def _nearest(Z: Any, k: int) -> Ints:
+    """(m, k) the nearest others of a few hundred cells."""
+    X = np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, np.float64)
+    X = X - X.mean(0)
+    square = (X**2).sum(1)
+    D = square[:, None] - 2.0 * (X @ X.T) + square
+    np.fill_diagonal(D, np.inf)
+    near: Ints = np.argpartition(D, k - 1, axis=1)[:, :k]
+    return near
+
+
+def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
+    """In words: what speaks against moving the batch, or for care."""
+    apart, shift = 1.0 - row["partnered"], row["composition"]
+    if apart > 1.0 - ALONE and not by_mean:
+        return f"leave alone: {apart:.0%} of its cells have nothing like them in other batches"
+    if by_moments and shift > UNLIKE:
+        return (
+            f"leave alone: its composition is unlike the others' ({shift:.2f}), and the moment target would "
+            f"merge unlike populations"
+        )
+    care = []
+    if by_mean:
+        care.append(
+            "it lies apart from all others, and only its mean and shape speak for moving it"
+        )
+    elif apart > DIFFERENT:
+        care.append(f"{apart:.0%} of its cells have no partners in other batches")
+    if by_moments and shift > DIFFERENT:
+        care.append(
+            f"its composition differs ({shift:.2f}), of which target='population' takes account"
+        )
+    if row["moved"] > FAR:
+        care.append(f"cells move by {row['moved']:.2f} of its spread")
+    if row["scale_max"] > STRETCHED or row["scale_min"] < 1 / STRETCHED:
+        care.append(f"it is scaled by {row['scale_min']:.2f} to {row['scale_max']:.2f}")
+    if row["neighbours_kept"] < KEPT:
+        care.append(f"cells keep {row['neighbours_kept']:.0%} of their neighbours")
+    return f"move with care: {'; '.join(care)}" if care else "safe"

@@ -1,0 +1,138 @@
+"""Populations the plain way: every distance, every weight and every sum written out in doubles."""
+
+import numpy as np
+
+
+def typed_cells(rng, types_of, shifts, n=120, d=12, sep=14.0):
+    """Cells of types that stand at right angles, ``sep`` from the origin, in shifted batches.
+
+    ``types_of[b]`` are the types of batch b and ``n`` the cells of each, or ``n[b][i]``. Returns Z,
+    batch and type, shuffled. Any two types are ``1.4 sep`` apart, so there is no doubt what is what.
+    """
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0] * sep
+    Z, batch, kind = [], [], []
+    for b, types in enumerate(types_of):
+        for i, t in enumerate(types):
+            m = n if np.isscalar(n) else n[b][i]
+            Z.append(axes[t] + shifts[b] + rng.normal(size=(m, d)))
+            batch += [b] * m
+            kind += [t] * m
+    order = rng.permutation(len(batch))
+    return np.concatenate(Z)[order], np.array(batch)[order], np.array(kind)[order]
+
+
+def direction(rng, d, length):
+    """A random vector of some length."""
+    x = rng.normal(size=d)
+    return x * length / np.linalg.norm(x)
+
+
+def squared_distances(Z, C):
+    """(N, K) by differences, never by expanding the square."""
+    return np.stack([((np.asarray(Z, float) - c) ** 2).sum(1) for c in np.asarray(C, float)], 1)
+
+
+def inertia(Z, C):
+    """Sum of squared distances to the nearest of some centres."""
+    return squared_distances(Z, C).min(1).sum()
+
+
+def gap(Z, batch, kind, t, a, b):
+    """Distance between the means of type t in two batches."""
+    one, two = (Z[(batch == k) & (kind == t)].mean(0) for k in (a, b))
+    return np.linalg.norm(one - two)
+
+
+def moved(Z, refined, rows):
+    """Mean distance that some cells travel."""
+    return np.linalg.norm((refined - Z)[rows], axis=1).mean()
+
+
+def moments_of(Z, groups):
+    """{group: (n, mean, M2)} of rows with the same group, in two passes."""
+    found = {}
+    for g in sorted(set(groups)):
+        X = np.asarray(Z, float)[[h == g for h in groups]]
+        mean = X.mean(0)
+        found[g] = len(X), mean, ((X - mean) ** 2).sum(0)
+    return found
+
+
+def mixture(Z, batch, anchor_batch, anchors, bandwidth, scale, shift):
+    """``z~ = sum_k r_k (gamma_k z + beta_k)``, ``r_k ~ exp(-|z - a_k|^2 / 2 h_b)`` over own anchors.
+
+    Also returns, for every cell, how much an implementation may deviate that leaves out weights below
+    ``exp(-8)`` of the largest and takes distances in single precision about the middle of the anchors.
+
+    With K anchors the weights left out are at most ``(K - 1) exp(-8)`` of the sum, and the result is
+    then off by at most that part of the range of the K maps at z. An error e in every exponent changes
+    each weight by a factor within exp(+-e), and the result by at most 2 e times the same range.
+    """
+    Z = np.asarray(Z, float)
+    result, bound = np.empty_like(Z), np.empty(len(Z))
+    tiny = np.finfo(np.float32).eps
+    for i, (z, b) in enumerate(zip(Z, batch, strict=True)):
+        own = np.flatnonzero(anchor_batch == b)
+        D = ((z - anchors[own]) ** 2).sum(1)
+        # A batch without width: the nearest alone.
+        h = bandwidth[b] if bandwidth[b] > 0 else 1e-30
+        r = np.exp(-(D - D.min()) / (2.0 * h))
+        r /= r.sum()
+        maps = scale[own] * z + shift[own]
+        result[i] = r @ maps
+        about = anchors[own] - anchors[own].mean(0)
+        reach = np.linalg.norm(z - anchors[own].mean(0))
+        size = np.linalg.norm(about, axis=1).max()
+        e = (Z.shape[1] + 3) * tiny * (reach * size + size**2) / h
+        width = np.ptp(maps, axis=0).max()
+        bound[i] = ((len(own) - 1) * np.exp(-8.0) + 2.0 * e) * width
+    return result, bound
+
+
+def ridge_offsets(mean, found, due, ridge):
+    """Least squares, as one system: ``min_{c, e} sum_b F_b |m_b - c - e_b|^2 + ridge due_b |e_b|^2``.
+
+    Returns how far each batch of one group (its mean ``mean`` (B, d), its cells ``found`` (B,)) goes:
+    ``-e_b``.
+    """
+    B = len(mean)
+    fit = np.sqrt(found)[:, None] * np.c_[np.ones(B), np.eye(B)]
+    hold = np.sqrt(ridge * due)[:, None] * np.c_[np.zeros(B), np.eye(B)]
+    goal = np.r_[np.sqrt(found)[:, None] * mean, np.zeros_like(mean)]
+    return -np.linalg.lstsq(np.r_[fit, hold], goal, rcond=None)[0][1:]
+
+
+def reach(X, batch):
+    """Distance to the nearest point of another batch, over the spacing of points at both ends.
+
+    The spacing at a point is the distance to the nearest one of its own batch; the geometric mean of
+    both ends counts.
+    """
+    P = len(X)
+    result = np.full(P, np.inf)
+    D = np.sqrt(squared_distances(X, X))
+    np.fill_diagonal(D, np.inf)
+    same = batch[:, None] == batch
+    spacing = np.where(same, D, np.inf).min(1)
+    across = np.where(same, np.inf, D)
+    for p in range(P):
+        q = across[p].argmin()
+        if np.isfinite(across[p, q]):
+            result[p] = across[p, q] / np.sqrt(spacing[p] * spacing[q])
+    return result
+
+
+def rivalry(X, batch):
+    """Distance to the nearest point q of another batch, over that of q to the nearest of the own batch.
+
+    The least over the other batches.
+    """
+    D = np.sqrt(squared_distances(X, X))
+    result = np.full(len(X), np.inf)
+    for p in range(len(X)):
+        own = np.flatnonzero(batch == batch[p])
+        for b in set(batch.tolist()) - {batch[p]}:
+            theirs = np.flatnonzero(batch == b)
+            q = theirs[D[p, theirs].argmin()]
+            result[p] = min(result[p], D[p, q] / D[q, own].min())
+    return result

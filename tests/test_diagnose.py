@@ -1,0 +1,127 @@
+import warnings
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+
+from scbatchprox import BatchProx, diagnose, refine
+
+TYPES = np.random.default_rng(1).normal(size=(5, 8)) * 8.0
+
+
+def cells(shares, n=400, shift=0.0, seed=0):
+    """A batch of cells of five well separated types, in the given shares."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(5, n, p=np.array(shares) / sum(shares))
+    return TYPES[kind] + rng.normal(size=(n, 8)) + shift, kind
+
+
+def batches(*shares, shift=0.5):
+    parts = [cells(s, shift=shift * i, seed=i) for i, s in enumerate(shares)]
+    Z = np.concatenate([Z for Z, _ in parts])
+    return Z, np.repeat([f"b{i}" for i in range(len(parts))], 400)
+
+
+EVEN = (1, 1, 1, 1, 1)
+
+
+class TestComposition:
+    @pytest.mark.parametrize("target", ["moment", "population"])
+    def test_alike_batches_are_safe(self, target):
+        table = diagnose(*batches(EVEN, EVEN, EVEN), target=target)
+        assert table["verdict"].tolist() == ["safe"] * 3
+        assert (table["composition"] < 0.1).all()
+        assert (table["partnered"] == 1).all()
+
+    @pytest.mark.parametrize(("mild", "strong"), [((3, 2, 1, 1, 1), (20, 1, 1, 1, 1))])
+    def test_grows_with_the_difference(self, mild, strong):
+        found = [
+            diagnose(*batches(EVEN, EVEN, odd))["composition"]["b2"] for odd in (EVEN, mild, strong)
+        ]
+        assert found == sorted(found)
+        # Total variation between the shares, as they were drawn from.
+        expected = np.abs(np.array(strong) / sum(strong) - 0.2).sum() / 2
+        assert found[-1] == pytest.approx(expected, abs=0.12)
+
+    def test_moment_target_is_warned_of_and_the_population_target_is_not(self):
+        Z, batch = batches(EVEN, (1, 0, 0, 0, 0), (0, 0, 0, 1, 1))
+        moment = diagnose(Z, batch)
+        assert moment["verdict"]["b1"].startswith("leave alone: its composition is unlike")
+        population = diagnose(Z, batch, target="population")
+        assert not population["verdict"].str.contains("composition").any()
+
+
+class TestPartners:
+    def test_a_type_of_its_own_has_none(self):
+        Z, batch = batches((1, 1, 1, 1, 0), (0, 1, 1, 1, 1))
+        table = diagnose(Z, batch, target="population")
+        assert table["partnered"].to_numpy() == pytest.approx([0.75, 0.75], abs=0.06)
+
+    @pytest.mark.parametrize("target", ["moment", "population"])
+    def test_batches_that_share_nothing_are_to_be_left_alone(self, target):
+        Z, batch = batches((1, 1, 0, 0, 0), (0, 0, 1, 1, 1))
+        table = diagnose(Z, batch, target=target)
+        assert table["verdict"].str.startswith("leave alone: ").all()
+        assert (table["partnered"] < 0.1).all()
+        assert table["composition"].isna().all()
+
+
+def test_movement_and_scales_are_the_models():
+    Z, batch = batches(EVEN, EVEN, shift=3.0)
+    model = BatchProx(rounds=None).fit(Z, batch=batch)
+    table = diagnose(Z, batch, model=model)
+    expected = model.movement()
+    np.testing.assert_allclose(table["moved"], expected["relative"])
+    np.testing.assert_allclose(table["scale_max"], expected["scale_max"])
+    assert table["n_cells"].tolist() == [400, 400]
+
+
+def test_neighbours_kept():
+    Z, batch = batches(EVEN, EVEN)
+    assert (diagnose(Z, batch, strength=0.0)["neighbours_kept"] == 1).all()
+    squeezed = Z * np.geomspace(1e-3, 1.0, 8)  # spreads are matched, not the shape within a batch
+    squeezed[batch == "b1"] = Z[batch == "b1"]
+    kept = diagnose(squeezed, batch, rounds=None)["neighbours_kept"]
+    assert kept["b0"] < 0.9
+
+
+def test_one_batch_has_nothing_to_be_compared_with():
+    table = diagnose(cells(EVEN)[0], ["only"] * 400)
+    assert table["composition"].isna().all()
+    assert table["moved"].to_numpy() == pytest.approx([0.0], abs=1e-6)
+
+
+def test_labels_may_be_numbers_in_any_order():
+    Z, batch = batches(EVEN, (1, 0, 0, 0, 0), EVEN)
+    named = diagnose(Z, batch)
+    numbered = diagnose(Z, pd.Series(batch).map({"b0": 10, "b1": 2, "b2": 7}))
+    assert numbered.index.tolist() == [2, 7, 10]
+    assert numbered["n_cells"].tolist() == [400] * 3
+    assert named["verdict"]["b1"].split("(")[0] == numbered["verdict"][2].split("(")[0]
+
+
+class TestRefine:
+    def adata(self, *shares):
+        Z, batch = batches(*shares)
+        obs = pd.DataFrame({"batch": batch}, index=[f"cell{i}" for i in range(len(Z))])
+        return ad.AnnData(np.zeros((len(Z), 1)), obs, obsm={"X_pca": Z})
+
+    def test_warns_when_compositions_differ(self):
+        with pytest.warns(UserWarning, match="Batches differ in composition .*b1.*population"):
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0), EVEN), "batch")
+
+    def test_is_quiet_otherwise(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            refine(self.adata(EVEN, EVEN), "batch")
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", target="population")
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", diagnosed=False)
+
+    def test_the_diagnosis_is_kept_and_can_be_written(self, tmp_path):
+        adata = self.adata(EVEN, EVEN)
+        refine(adata, "batch")
+        adata.write_h5ad(tmp_path / "a.h5ad")
+        kept = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
+        assert kept["batch"].tolist() == ["b0", "b1"]
+        assert kept["verdict"].tolist() == ["safe", "safe"]
