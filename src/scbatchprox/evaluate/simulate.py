@@ -27,9 +27,9 @@ import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 
 from ..errors import BadValue
+from ..upstream.components import log_normalised, principal_components
 from .compositions import Composition, get_composition
 
 # Standard deviations are on the natural-log scale. These set the difficulty and nothing else: with
@@ -48,7 +48,6 @@ _DISPERSION_MEDIAN = 0.4
 _DISPERSION_SD = 0.5
 # Bounds the dense intermediates; 1,024 x 2,500 doubles are 20 MB.
 _CHUNK = 1024
-_TARGET_SUM = 1e4
 
 
 def simulate(
@@ -138,7 +137,7 @@ def simulate(
         index=pd.Index([f"gene{g}" for g in range(n_genes)]),
     )
     adata = AnnData(X=counts, obs=obs, var=var)
-    adata.obsm["X_pca"] = principal_components(counts, n_components)
+    adata.obsm["X_pca"] = pca_scores(counts, n_components)
     adata.uns["simulation"] = {
         "composition": table.name,
         "n_genes": n_genes,
@@ -195,19 +194,11 @@ def sample_counts(
     return sp.vstack(blocks, format="csr")
 
 
-def principal_components(counts: sp.csr_matrix, n_components: int) -> NDArray[np.float32]:
-    """Principal component scores of log-normalised counts.
-
-    Every cell is scaled to 10,000 counts and log1p-transformed; genes are centred, not scaled.
-    """
+def pca_scores(counts: sp.csr_matrix, n_components: int) -> NDArray[np.float32]:
+    """Principal component scores of log-normalised counts, preprocessed as an upstream does it."""
     totals = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
-    factors = _TARGET_SUM / np.maximum(totals, 1.0)
-    # Double precision, since the solver iterates to the precision of its input.
-    logged = counts.astype(np.float64)
-    logged.data = np.log1p(logged.data * np.repeat(factors, np.diff(logged.indptr)))
-    # ARPACK centres implicitly, so the matrix stays sparse; its start vector is seeded.
-    pca = PCA(n_components, svd_solver="arpack", random_state=0)
-    return np.asarray(pca.fit_transform(logged), dtype=np.float32)
+    logged = log_normalised(counts, np.maximum(totals, 1.0))  # a cell may have drawn no counts
+    return np.asarray(principal_components(logged, n_components).scores, dtype=np.float32)
 
 
 def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

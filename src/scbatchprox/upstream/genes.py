@@ -1,0 +1,114 @@
+"""Genes of new data against those of a reference: which are there, and what the others would have told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .._types import Floats
+from .._validate import check_number, some_of
+from ..errors import BadValue
+
+__all__ = ["GeneReport", "check_distinct", "positions", "require_shared"]
+
+
+@dataclass(frozen=True)
+class GeneReport:
+    """What new data lacks of the genes that a reference embeds with.
+
+    Attributes
+    ----------
+    n_genes
+        Genes that the reference embeds with.
+    missing
+        Those that the data does not have.
+    filled_with
+        What stands in for them.
+    weight_lost
+        Share of the variance of the embedding that lies in the missing genes, where it is known.
+    counts_lost
+        Share of a cell's counts that the reference found on genes which the data does not have,
+        where totals are made up for it.
+    """
+
+    n_genes: int
+    missing: tuple[str, ...]
+    filled_with: str
+    weight_lost: float | None = None
+    counts_lost: float | None = None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        found = self.n_genes - len(self.missing)
+        sentence = f"{found:,} of the reference's {self.n_genes:,} genes were found"
+        if self.missing:
+            weight = "" if self.weight_lost is None else f" ({self.weight_lost:.1%} of the weight)"
+            sentence += (
+                f"; the other {len(self.missing):,}{weight} were filled with {self.filled_with}: "
+                f"{some_of(self.missing)}"
+            )
+        if self.counts_lost:
+            sentence += (
+                f"; totals of cells were made up for {self.counts_lost:.1%} of the counts, "
+                f"which the reference has on genes that are not here"
+            )
+        return f"{sentence}."
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it in types that JSON, h5ad and zarr can write."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return given | {"missing": list(self.missing)}
+
+
+def positions(reference: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Return where each gene of the reference is among those found; -1 where it is not."""
+    index = pd.Index(found)
+    first = ~index.duplicated()
+    if not first.all():
+        check_distinct(found[np.isin(found, reference)])
+    at = index[first].get_indexer(pd.Index(reference))
+    where: np.ndarray = np.append(np.flatnonzero(first), -1)[at]
+    return where
+
+
+def check_distinct(genes: np.ndarray, where: str = "") -> None:
+    """Check that no name stands for two genes; ``where`` goes on with the sentence."""
+    index = pd.Index(genes)
+    if index.has_duplicates:
+        twice = index[index.duplicated()].unique()
+        raise BadValue(
+            f"Expected a name of its own for every gene, found {some_of(twice)} more than once{where}; "
+            f"adata.var_names_make_unique() tells them apart."
+        )
+
+
+def require_shared(
+    reference: np.ndarray, found: np.ndarray, present: np.ndarray, weight: Floats, min_shared: float
+) -> None:
+    """Check that new data has enough of the genes of the reference, by number and by weight.
+
+    Parameters
+    ----------
+    reference, found
+        Names of the genes that the reference embeds with, and of those in the data.
+    present
+        Which of the reference's genes the data has.
+    weight
+        Of each of the reference's genes; they sum to one.
+    min_shared
+        The smallest share that is enough.
+    """
+    check_number("min_shared", min_shared, positive=True)
+    if min_shared > 1:
+        raise BadValue(f"Expected min_shared to be a share up to 1, found {min_shared!r}.")
+    share, kept = present.mean(), weight[present].sum()
+    if min(share, kept) < min_shared:
+        of_weight = "" if np.ptp(weight) == 0 else f" with {kept:.0%} of their weight"
+        raise BadValue(
+            f"Expected at least {min_shared:.0%} of the {reference.size:,} genes of the reference (such "
+            f"as {some_of(reference[:3])}), found {present.sum():,} ({share:.0%}){of_weight} among "
+            f"{found.size:,} genes (such as {some_of(found[:3])}); genes go by their names in var_names."
+        )

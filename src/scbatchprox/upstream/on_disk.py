@@ -1,0 +1,198 @@
+"""Counts in ``.h5ad`` and ``.zarr`` files: embedded without being loaded, and what files say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from anndata.io import read_elem
+
+from .._validate import some_of
+from ..anndata import as_keys, batch_labels
+from ..errors import BadKey, BadValue
+from ..files import CellFile, kind_of, open_cells
+from ..files.elements import stored_rows
+from ..stream import Progress, silent
+from .base import RECORD, Upstream
+from .counts import Counts
+from .genes import GeneReport, check_distinct
+
+__all__ = ["embed_file", "read_counts", "recorded"]
+
+#: Kinds of files that have a place for counts and for what is known of them.
+KINDS = (".h5ad", ".zarr")
+
+
+def embed_file(
+    path: str | Path,
+    upstream: Upstream,
+    *,
+    layer: str | None = None,
+    key_added: str | None = None,
+    out: str | Path | None = None,
+    min_shared: float = 0.5,
+    fractional: bool = False,
+    progress: Progress = silent,
+) -> GeneReport:
+    """Embed the cells of a file by their counts, read and written a stretch of rows at a time.
+
+    Parameters
+    ----------
+    path
+        An ``.h5ad`` or ``.zarr`` file.
+    upstream
+        What to embed with.
+    key_added
+        Name of the embedding in ``obsm``, and of its record in ``uns``; by default ``X_pca`` or
+        ``X_scvi``. In the file itself an embedding of this name from elsewhere is never replaced.
+    out
+        Where to write a copy of the file with the result; ``None`` writes into the file itself.
+    layer, min_shared, fractional
+        As for :meth:`Upstream.embed`.
+    progress
+        Called as rows are done.
+    """
+    key = f"X_{upstream.method}" if key_added is None else key_added
+    if key in ("", ".", "..") or "/" in key:
+        raise BadValue(f"Expected a plain name for the embedding, found {key!r}.")
+    with _opened(path) as (file, group):
+        place = _checked_out(out, file.path)
+        if place is None:
+            _check_free(group, key, file.path)
+        counts = _counts(file, group, layer, upstream.batch_key, fractional)
+        report, blocks = upstream.mapped(counts, min_shared)
+        shape = (counts.n_cells, upstream.width)
+        with file.writer(place, key, shape, np.dtype(np.float32)) as writer:
+            for lo, block in blocks:
+                writer.write(lo, block)
+                progress("embed", lo + len(block), counts.n_cells)
+            writer.finish(upstream.record(report))
+    return report
+
+
+def read_counts(
+    paths: Sequence[str | Path],
+    *,
+    layer: str | None = None,
+    batch_key: str | Sequence[str] | None = None,
+    fractional: bool = False,
+) -> ad.AnnData:
+    """Read the counts of one or several files, to fit an upstream to: on the genes that all have.
+
+    The result has them in ``X``, the batch columns in ``obs``, and of ``var`` what all files agree on.
+    """
+    if not paths:
+        raise BadValue("Expected at least one file with counts, found none.")
+    parts = []
+    for path in paths:
+        with _opened(path) as (file, group):
+            counts = _counts(file, group, layer, None, fractional)
+            check_distinct(counts.genes, f" in {file.path.name}")
+            keys = [] if batch_key is None else as_keys(batch_key)
+            # Names of cells may be the same in several files, and are not needed.
+            index = pd.RangeIndex(counts.n_cells).astype(str)
+            obs = (
+                pd.DataFrame(file.obs(keys)).set_axis(index) if keys else pd.DataFrame(index=index)
+            )
+            parts.append(ad.AnnData(counts.in_memory(), obs=obs, var=counts.var))
+    if len(parts) == 1:
+        return parts[0]
+    together = ad.concat(parts, join="inner", merge="same", index_unique="-")
+    if not together.n_vars:
+        names = some_of([part.var_names[0] for part in parts])
+        raise BadValue(
+            f"Expected genes that all {len(parts)} files have, found none; they begin with {names}."
+        )
+    return together
+
+
+def recorded(file: CellFile, key: str | None) -> str | None:
+    """Return the fingerprint of the upstream that an embedding in a file comes from, if it says so."""
+    if key is None or kind_of(file.path) not in KINDS:
+        return None
+    with _group(file.path) as group:
+        found = _record(group, key)
+    return None if found is None else str(found)
+
+
+def _record(group: Any, key: str) -> Any:
+    record = group.get("uns", {}).get(key)
+    # Other records of this name may be no groups, or say nothing of an upstream.
+    if not hasattr(record, "keys") or RECORD not in record:
+        return None
+    return read_elem(record[RECORD])
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
+    """Open a file for what every file has, and its group for what only these have."""
+    if kind_of(path) not in KINDS:
+        raise BadValue(
+            f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
+        )
+    with open_cells(path) as file, _group(file.path) as group:
+        yield file, group
+
+
+@contextmanager
+def _group(path: Path) -> Iterator[Any]:
+    """Open the group of an AnnData file that is open already, and known to be whole."""
+    if kind_of(path) == ".zarr":
+        import zarr
+
+        yield zarr.open_group(path, mode="r")
+        return
+    import h5py
+
+    try:  # without HDF5's lock, which would stand in the way of our own writing
+        file = h5py.File(path, "r", locking=False)
+    except OSError:  # this very process has it open with the lock, in backed mode perhaps
+        file = h5py.File(path, "r")
+    with file:
+        yield file
+
+
+def _counts(
+    file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
+) -> Counts:
+    layers = group.get("layers", {})
+    if layer is not None and layer not in layers:
+        raise BadKey(
+            f"Expected counts in a layer of {file.path.name}, found no {layer!r}; "
+            f"available: {some_of(layers, most=20)}."
+        )
+    if layer is None and "X" not in group:
+        raise BadValue(
+            f"Expected counts in X of {file.path.name}, found none; "
+            f"layers: {some_of(layers, most=20)}."
+        )
+    rows = stored_rows({"X": group["X"] if layer is None else layers[layer]}, "X")
+    var = read_elem(group["var"])
+    batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
+    return Counts(rows, var, batch, fractional)
+
+
+def _check_free(group: Any, key: str, path: Path) -> None:
+    if key in group.get("obsm", {}) and _record(group, key) is None:
+        raise BadValue(
+            f"Expected a free name for the embedding, found {key!r} from elsewhere in obsm of "
+            f"{path.name}; key_added (--key-added) gives it another."
+        )
+
+
+def _checked_out(out: str | Path | None, path: Path) -> Path | None:
+    if out is None or Path(out).resolve() == path.resolve():
+        return None
+    if kind_of(out) != kind_of(path):
+        raise BadValue(
+            f"Expected an output of the same kind as the input ({kind_of(path)}), found "
+            f"{Path(out).name!r}."
+        )
+    if not Path(out).resolve().parent.is_dir() or path.resolve() in Path(out).resolve().parents:
+        raise BadValue(f"Expected a folder outside of the input to write to, found {out}.")
+    return Path(out)

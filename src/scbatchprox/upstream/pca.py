@@ -1,0 +1,200 @@
+r"""A frozen PCA: fitted to the first batches once, later counts are projected with it.
+
+A cell with counts :math:`x_g` gets the coordinates
+
+.. math::
+
+    z_k = \sum_{g \in P \cap S} \bigl(\log(1 + 10^4\, x_g / t) - m_g\bigr)\, V_{gk}, \qquad
+    t = \sum_{g \in G \cap S} x_g \Big/ \sum_{g \in G \cap S} s_g,
+
+with the reference's genes :math:`G`, those it embeds with :math:`P \subseteq G`, their means :math:`m`
+and loadings :math:`V`, the mean share :math:`s` of each gene in a cell's counts, and the genes :math:`S`
+that the cell's data has. A missing gene counts as at its mean, so it adds nothing.
+
+The total :math:`t` is over the genes that the reference was measured with, not over all that the new
+data has nor over :math:`P` alone. So the reference's own cells get their own coordinates back (the shares
+sum to one), spike-ins or a larger annotation change nothing, and where genes are missing the total is made
+up by the share of counts that they have in the reference; otherwise all other genes would seem higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import anndata as ad
+import numpy as np
+import scipy.sparse as sp
+
+from .. import _store
+from .._types import Floats, Ints
+from ..errors import BadValue
+from .base import KIND, Upstream, digest
+from .choice import chosen_genes
+from .components import TARGET_SUM, log_normalised, principal_components
+from .counts import Counts, totals_of
+from .genes import GeneReport, check_distinct, positions, require_shared
+
+__all__ = ["PCAUpstream"]
+
+_TENSORS = ("share", "used", "mean", "loadings", "variance")
+
+
+@dataclass(frozen=True, eq=False)
+class PCAUpstream(Upstream):
+    """A PCA of log-normalised counts that never changes.
+
+    Attributes
+    ----------
+    genes
+        (G,) names of all genes of the reference.
+    share
+        (G,) mean over cells of each gene's share in a cell's counts.
+    used
+        (P,) positions in ``genes`` of those that the PCA is made of.
+    mean, loadings, variance
+        (P,), (P, K) and (K,) as of :class:`~scbatchprox.upstream.components.Components`.
+
+    Examples
+    --------
+    >>> from scbatchprox.evaluate import simulate
+    >>> from scbatchprox.upstream import PCAUpstream
+    >>> cells = simulate("balanced2", n_genes=200, n_components=5)
+    >>> first = PCAUpstream.fit(cells[cells.obs["batch"] == "batch0"], n_components=10)
+    >>> later = first.embed(cells[cells.obs["batch"] == "batch1", 20:])
+    >>> later.Z.shape[1], len(later.report.missing)
+    (10, 20)
+    """
+
+    genes: np.ndarray
+    share: Floats
+    used: Ints
+    mean: Floats
+    loadings: Floats
+    variance: Floats
+
+    method: ClassVar[str] = "pca"
+
+    def __post_init__(self) -> None:
+        n, k = self.loadings.shape
+        shapes = {"share": self.genes.shape, "used": (n,), "mean": (n,), "variance": (k,)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise BadValue(
+                    f"Expected {name} of shape {shape}, found {getattr(self, name).shape}."
+                )
+
+    @classmethod
+    def fit(
+        cls,
+        adata: ad.AnnData,
+        *,
+        n_components: int = 40,
+        n_hvgs: int = 2500,
+        genes: str = "scanpy",
+        layer: str | None = None,
+        fractional: bool = False,
+    ) -> Self:
+        """Fit to the counts of the first batches, which are read into memory.
+
+        Parameters
+        ----------
+        adata, layer, fractional
+            As for :meth:`embed`.
+        n_components
+            Coordinates (paper: 40).
+        n_hvgs, genes
+            Genes to embed with: the ``n_hvgs`` most variable ones by ``"scanpy"`` (paper: 2,500; needs
+            the extra ``bench`` if there are more than that), those ``"flagged"`` in
+            ``var["highly_variable"]``, or ``"all"``.
+        """
+        source = Counts.of(adata, layer, fractional=fractional)
+        check_distinct(source.genes)
+        counts = source.in_memory()
+        totals = totals_of(counts, np.ones(counts.shape[1]))
+        used = chosen_genes(genes, n_hvgs, counts, totals, source.var)
+        found = principal_components(log_normalised(counts[:, used], totals), n_components)
+        share = (counts.T @ (1.0 / totals)) / len(totals)
+        return cls(source.genes, share, used, found.mean, found.loadings, found.variance)
+
+    @property
+    def fingerprint(self) -> str:
+        """What the PCA is known by: a checksum over its genes, numbers and preprocessing."""
+        arrays = {name: getattr(self, name) for name in _TENSORS}
+        return digest(self.method, arrays, [self.genes.tolist(), TARGET_SUM])
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates."""
+        return int(self.loadings.shape[1])
+
+    @property
+    def n_genes(self) -> int:
+        """The number of genes that it embeds with."""
+        return self.used.size
+
+    @property
+    def weight(self) -> Floats:
+        r"""(P,) share of the variance of the embedding in each gene, :math:`\sum_k \lambda_k V_{gk}^2`."""
+        weight: Floats = self.loadings**2 @ self.variance / self.variance.sum()
+        return weight
+
+    def mapped(
+        self, counts: Counts, min_shared: float = 0.5
+    ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
+        """Return what is missing, and the coordinates a stretch of rows at a time."""
+        at = positions(self.genes, counts.genes)
+        here = at >= 0
+        present = here[self.used]
+        require_shared(self.genes[self.used], counts.genes, present, self.weight, min_shared)
+        report = GeneReport(
+            n_genes=self.used.size,
+            missing=tuple(self.genes[self.used][~present].tolist()),
+            filled_with="their means in the reference",
+            weight_lost=float(self.weight[~present].sum()),
+            counts_lost=float(self.share[~here].sum()),
+        )
+        return report, self._projected(counts, at, present)
+
+    def _projected(
+        self, counts: Counts, at: np.ndarray, present: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        here = at >= 0
+        counted = np.zeros(counts.genes.size)
+        counted[at[here]] = 1.0
+        # Exactly one where nothing is missing, whatever the shares' rounding.
+        known = 1.0 if here.all() else float(self.share[here].sum())
+        columns = at[self.used][present]
+        loadings = np.ascontiguousarray(self.loadings[present])
+        centre = self.mean[present] @ loadings
+        for lo, block in counts.blocks():
+            totals = totals_of(block, counted, lo) / known
+            mine = sp.csr_matrix(block[:, columns])
+            # Each count once and in order, for one result whatever order the genes came in.
+            mine.sum_duplicates()
+            Z = log_normalised(mine, totals) @ loadings - centre
+            yield lo, Z.astype(np.float32)
+
+    def save(self, path: str | Path) -> None:
+        """Write to a file (safetensors, no pickle); :meth:`load` reads it back."""
+        tensors = {name: getattr(self, name) for name in _TENSORS}
+        params = {"method": self.method, "genes": self.genes.tolist(), "target_sum": TARGET_SUM}
+        _store.save(path, KIND, tensors, np.empty(0, str), params)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls.from_stored(_store.load(path, (KIND,)), path)
+
+    @classmethod
+    def from_stored(cls, stored: _store.Stored, path: str | Path) -> Self:
+        """Return the upstream that a file holds."""
+        if stored.params.get("method") != cls.method:
+            raise BadValue(
+                f"Expected a saved PCA, found {path}, an upstream of another method "
+                f"({stored.params.get('method')!r})."
+            )
+        genes = np.array(stored.params["genes"], dtype=object)
+        return cls(genes, *(stored.tensors[name] for name in _TENSORS))

@@ -1,0 +1,273 @@
+"""A frozen scVI reference, and surgery: new batches get weights of their own, all others stay.
+
+scVI (Lopez et al. 2018, https://doi.org/10.1038/s41592-018-0229-2) is trained on the first batches. For
+batches that come later, scArches (Lotfollahi et al. 2022, https://doi.org/10.1038/s41587-021-01001-7) adds
+weights that only cells of those batches meet, and trains these alone. So no cell that was embedded before
+moves, and the fingerprint of the reference stays that of all that grows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from .. import _store
+from .._validate import some_of
+from ..anndata import as_keys
+from ..errors import BadValue
+from . import scvi_model
+from .base import KIND, Upstream, digest
+from .choice import chosen_genes
+from .counts import Counts, totals_of
+from .genes import GeneReport, check_distinct, positions, require_shared
+
+__all__ = ["ScviUpstream"]
+
+#: So that a batch has weights of its own in the encoder too, and nothing else depends on batches: the
+#: settings that scArches recommends. Running means of a batch norm would change with every arrival.
+FOR_SURGERY: dict[str, Any] = {
+    "encode_covariates": True,
+    "use_layer_norm": "both",
+    "use_batch_norm": "none",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ScviUpstream(Upstream):
+    """An scVI model that never changes; surgery returns another one.
+
+    Attributes
+    ----------
+    genes
+        (P,) names of the genes that it embeds with.
+    keys
+        Columns of ``obs`` with the batch of a cell.
+    batches
+        Batches that it has weights for, in the order in which they came.
+    params
+        Parameters of ``scvi.model.SCVI``.
+    weights
+        State of the network.
+    reference
+        Fingerprint of the model that was trained first.
+    """
+
+    genes: np.ndarray
+    keys: tuple[str, ...]
+    batches: tuple[str, ...]
+    params: dict[str, Any]
+    weights: dict[str, np.ndarray]
+    reference: str
+
+    method: ClassVar[str] = "scvi"
+
+    @classmethod
+    def fit(
+        cls,
+        adata: ad.AnnData,
+        batch_key: str | Sequence[str],
+        *,
+        n_latent: int = 10,
+        n_hidden: int = 128,
+        n_layers: int = 1,
+        for_surgery: bool = True,
+        n_hvgs: int = 2500,
+        genes: str = "scanpy",
+        layer: str | None = None,
+        fractional: bool = False,
+        max_epochs: int | None = None,
+        seed: int = 0,
+        verbose: bool = False,
+    ) -> Self:
+        """Train scVI on the counts of the first batches, on the CPU.
+
+        Parameters
+        ----------
+        adata, layer, fractional
+            As for :meth:`embed`.
+        batch_key
+            Column of ``obs`` with the batch of each cell; several columns mean their combination.
+        n_latent, n_hidden, n_layers
+            Coordinates, and size of the network; scVI's defaults.
+        for_surgery
+            Give batches weights in the encoder, and take layer norm for batch norm, without which
+            :meth:`surgery` makes no sense; ``False`` is scVI with its own defaults.
+        n_hvgs, genes
+            Genes to embed with; as for :meth:`PCAUpstream.fit`.
+        max_epochs
+            Passes over the cells; ``None`` is scVI's heuristic, 400 for up to 20,000 cells.
+        seed
+            Of the first weights and the order of cells. No global random state is touched.
+        verbose
+            Let scVI and Lightning speak, with a progress bar.
+        """
+        keys = tuple(as_keys(batch_key))
+        source = Counts.of(adata, layer, batch_key=keys, fractional=fractional)
+        check_distinct(source.genes)
+        counts = source.in_memory()
+        totals = totals_of(counts, np.ones(counts.shape[1]))
+        used = chosen_genes(genes, n_hvgs, counts, totals, source.var)
+        totals_of(counts[:, used], np.ones(used.size))  # of a cell without any scVI makes NaN
+        batch = _names(source.batch)
+        params: dict[str, Any] = {"n_latent": n_latent, "n_hidden": n_hidden, "n_layers": n_layers}
+        params |= FOR_SURGERY if for_surgery else {}
+        cells = scvi_model.Cells(
+            counts[:, used], source.genes[used], batch, tuple(sorted(set(batch)))
+        )
+        weights = scvi_model.train(cells, params, max_epochs, seed, verbose)
+        mark = digest(
+            cls.method, weights, [cells.genes.tolist(), list(keys), list(cells.batches), params]
+        )
+        return cls(cells.genes, keys, cells.batches, params, weights, mark)
+
+    def surgery(
+        self,
+        adata: ad.AnnData,
+        *,
+        layer: str | None = None,
+        min_shared: float = 0.5,
+        fractional: bool = False,
+        max_epochs: int | None = None,
+        seed: int = 0,
+        verbose: bool = False,
+    ) -> Self:
+        """Return a model that has weights for new batches too, trained on their cells alone.
+
+        Cells of batches that it knows get the same coordinates as before. Parameters are those of
+        :meth:`fit` and :meth:`embed`.
+        """
+        if self.params.get("encode_covariates") is not True:
+            raise BadValue(
+                "Expected a reference with weights for batches in its encoder, found one that was "
+                "fitted with for_surgery=False: it embeds cells of any batch alike, as they are."
+            )
+        source = Counts.of(adata, layer, batch_key=self.keys, fractional=fractional)
+        names = _names(source.batch)
+        if known := sorted(set(names) & set(self.batches)):
+            raise BadValue(
+                f"Expected cells of new batches only, found {some_of(known)}, whose weights are those of "
+                f"cells that were embedded before; embed them as they are."
+            )
+        at, _ = self._aligned(source, min_shared)
+        counts = sp.vstack([block for _, block in self._blocks(source, at)], format="csr")
+        cells = scvi_model.Cells(counts, self.genes, names, (*self.batches, *sorted(set(names))))
+        weights = scvi_model.retrain(
+            self._network(), self.batches, cells, max_epochs, seed, verbose
+        )
+        return replace(self, batches=cells.batches, weights=weights)
+
+    @property
+    def fingerprint(self) -> str:
+        """What the reference is known by: surgery does not change it, as no embedded cell moves."""
+        return self.reference
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates."""
+        return int(self.params["n_latent"])
+
+    @property
+    def n_genes(self) -> int:
+        """The number of genes that it embeds with."""
+        return self.genes.size
+
+    @property
+    def batch_key(self) -> Sequence[str]:
+        """Columns of ``obs`` with the batch of a cell."""
+        return self.keys
+
+    def mapped(
+        self, counts: Counts, min_shared: float = 0.5
+    ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
+        """Return what is missing, and the coordinates a stretch of rows at a time."""
+        at, report = self._aligned(counts, min_shared)
+        names = _names(counts.batch)
+        unseen = sorted(set(names) - set(self.batches))
+        if unseen and self.params.get("encode_covariates"):
+            raise BadValue(
+                f"Expected batches that the reference has weights for, found unseen {some_of(unseen)}; "
+                f"surgery learns new ones; available: {some_of(self.batches)}."
+            )
+        codes = pd.Index(self.batches).get_indexer(pd.Index(names)).clip(0)
+        return report, self._encoded(counts, at, codes)
+
+    def _encoded(
+        self, counts: Counts, at: np.ndarray, codes: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        network = self._network()
+        for lo, block in self._blocks(counts, at):
+            yield lo, scvi_model.encode(network, block, codes[lo : lo + block.shape[0]])
+
+    def _aligned(self, counts: Counts, min_shared: float) -> tuple[np.ndarray, GeneReport]:
+        at = positions(self.genes, counts.genes)
+        even = np.full(at.size, 1.0 / at.size)
+        require_shared(self.genes, counts.genes, at >= 0, even, min_shared)
+        return at, GeneReport(at.size, tuple(self.genes[at < 0].tolist()), "zeros")
+
+    @staticmethod
+    def _blocks(counts: Counts, at: np.ndarray) -> Iterator[tuple[int, sp.csr_matrix]]:
+        """Counts on the genes of the reference, in its order; missing ones are zero."""
+        here = np.flatnonzero(at >= 0)
+        to_order = sp.csr_matrix(
+            (np.ones(here.size, np.float32), (at[here], here)), (counts.genes.size, at.size)
+        )
+        counted = np.zeros(counts.genes.size)
+        counted[at[here]] = 1.0
+        for lo, block in counts.blocks():
+            totals_of(block, counted, lo)
+            yield lo, sp.csr_matrix(block.astype(np.float32) @ to_order)
+
+    def _network(self) -> Any:
+        return scvi_model.build(self.genes, self.batches, self.params, self.weights)
+
+    def save(self, path: str | Path) -> None:
+        """Write to a file (safetensors, no pickle); :meth:`load` reads it back."""
+        params = {
+            "method": self.method,
+            "genes": self.genes.tolist(),
+            "keys": list(self.keys),
+            "batches": list(self.batches),
+            "scvi": self.params,
+            "reference": self.reference,
+        }
+        _store.save(path, KIND, self.weights, np.empty(0, str), params)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls.from_stored(_store.load(path, (KIND,)), path)
+
+    @classmethod
+    def from_stored(cls, stored: _store.Stored, path: str | Path) -> Self:
+        """Return the upstream that a file holds."""
+        params = stored.params
+        if params.get("method") != cls.method:
+            raise BadValue(
+                f"Expected a saved scVI reference, found {path}, an upstream of another method "
+                f"({params.get('method')!r})."
+            )
+        return cls(
+            np.array(params["genes"], dtype=object),
+            tuple(params["keys"]),
+            tuple(params["batches"]),
+            dict(params["scvi"]),
+            stored.tensors,
+            params["reference"],
+        )
+
+
+def _names(batch: pd.Series | None) -> list[str]:
+    """Batches by name, as scVI needs them."""
+    assert batch is not None
+    if missing := int(batch.isna().sum()):
+        raise BadValue(
+            f"Expected a batch label for every cell, found {missing} of {len(batch)} without one."
+        )
+    return [str(name) for name in batch]
