@@ -1,0 +1,161 @@
+"""The command ``scbatchprox evaluate``: whether a refinement helped on a user's own cells."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pandas as pd
+import typer
+
+from .._atomic import replacing
+from ..errors import BadValue
+from . import options as o
+from .output import Speaker
+
+if TYPE_CHECKING:
+    from ..evaluate.metrics.comparison import Comparison
+    from ..evaluate.metrics.of_file import Scored
+
+__all__ = ["evaluate"]
+
+
+class Profiles(StrEnum):
+    """Profiles by name, for the parser."""
+
+    full = "full"
+    fast = "fast"
+
+
+def evaluate(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN",
+            help="A file that holds embeddings by name: .h5ad, .zarr, .npz, .parquet, .csv or .tsv.",
+        ),
+    ],
+    batch_key: o.BatchKey,
+    label_key: Annotated[
+        str, typer.Option(help="Column with the type of each cell.", rich_help_panel="Files")
+    ],
+    reps: Annotated[
+        str,
+        typer.Option(
+            help="Embeddings, separated by commas, the unrefined one first.",
+            rich_help_panel="Files",
+        ),
+    ],
+    labels: o.LabelsFile = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all numbers to this .csv.", rich_help_panel="Files")
+    ] = None,
+    profile: Annotated[
+        Profiles, typer.Option(help="fast: on about 5,000 cells.", rich_help_panel="Method")
+    ] = Profiles.full,
+    runs: Annotated[
+        int, typer.Option(help="Splits that macro-F1 is the mean of.", rich_help_panel="Method")
+    ] = 5,
+    seed: Annotated[
+        int, typer.Option(help="Of splits, clusters and samples.", rich_help_panel="Method")
+    ] = 0,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Score embeddings of a file: how well they keep cell types and mix batches, and what moved."""
+    speaker = Speaker(quiet, verbose, as_json)
+    with speaker.answering():
+        from ..evaluate.metrics.of_file import evaluate_file
+
+        o.apart(path=path, labels=labels, out=out)
+        if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
+            raise BadValue(f"Expected a place for a .csv as --out, found {out}.")
+        with speaker.progress() as progress:
+            scored = evaluate_file(
+                path,
+                batch_key,
+                label_key,
+                [rep.strip() for rep in reps.split(",")],
+                labels=labels,
+                profile=profile.value,
+                runs=runs,
+                seed=seed,
+                progress=progress,
+            )
+        found = scored.comparison
+        if out is not None:
+            with replacing(out) as beside:
+                found.long().to_csv(beside, index=False)
+        speaker.say(_in_words(scored, label_key))
+        speaker.show(_table(found))
+        _show_movement(speaker, found)
+        if out is not None:
+            speaker.say(f"\nwrote {out}")
+        speaker.answer(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
+
+
+def _in_words(scored: Scored, label_key: str) -> str:
+    """Say which cells were scored."""
+    counts = (labels.batches.size for labels in (scored.batch, scored.cell_type))
+    said = "{:,} cells, batches: {}, cell types: {}".format(scored.n_cells, *counts)
+    labelled = scored.n_in_file - scored.n_unlabelled
+    if scored.n_cells < labelled:
+        said += f"; a sample of {labelled:,} cells"
+    if scored.n_unlabelled:
+        said += f"; {scored.n_unlabelled:,} cells without a {label_key} are left out"
+    return said
+
+
+def _table(found: Comparison) -> pd.DataFrame:
+    """Return scores as text: embeddings side by side, each with its difference to the first."""
+    first, *others = found.scores
+    columns = {first: found.scores[first].map(_number)}
+    change = found.change.reindex(found.scores.index)
+    for rep in others:
+        columns[rep] = found.scores[rep].map(_number)
+        name = "change" if len(others) == 1 else f"change of {rep}"
+        columns[name] = change[rep].map(_signed)
+    return pd.DataFrame(columns)
+
+
+def _show_movement(speaker: Speaker, found: Comparison) -> None:
+    """Show what became of batches and rare types; types and populations are for machines."""
+    first, *others = found.scores
+    for rep in others:
+        table = found.stability
+        rows = table[(table["rep"] == rep) & table["kind"].isin(["batch", "rare type"])]
+        numbers = ["moved", "relative", "neighbours_kept"]
+        rows = rows[["name", "kind", "n"]].join(rows[numbers].map(_distance)).set_index("name")
+        speaker.say(f"\nFrom {first} to {rep}, cells of each batch and each rare type moved by")
+        speaker.show(rows)
+
+
+def _number(x: float) -> str:
+    return "-" if pd.isna(x) else f"{x:.3f}"
+
+
+def _distance(x: float) -> str:
+    # Embeddings come in any unit: a small distance is told in three digits too.
+    return f"{x:.3g}" if 0 < abs(x) < 0.1 else _number(x)
+
+
+def _signed(x: float) -> str:
+    return "" if pd.isna(x) else f"{round(x, 3) + 0.0:+.3f}"
+
+
+def _facts(scored: Scored) -> dict[str, Any]:
+    found = scored.comparison
+    by_rep = found.stability.groupby("rep", sort=False)
+    return {
+        "n_cells": scored.n_cells,
+        "n_cells_in_file": scored.n_in_file,
+        "n_unlabelled": scored.n_unlabelled,
+        "batches": scored.batch.batches.tolist(),
+        "cell_types": scored.cell_type.batches.tolist(),
+        "baseline": found.scores.columns[0],
+        "scores": found.scores.to_dict(),
+        "change": found.change.to_dict(),
+        "stability": {rep: rows.drop(columns="rep").to_dict("records") for rep, rows in by_rep},
+    }

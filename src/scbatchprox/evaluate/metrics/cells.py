@@ -1,0 +1,77 @@
+"""What every metric takes: an embedding as an array, and labels of its cells as codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..._types import Floats, Ints
+from ..._validate import check_embedding, nonfinite_error
+from ...errors import BadValue, InputError
+from ...labels import Labels
+
+__all__ = ["Cells", "embedding", "groups", "sample"]
+
+
+def embedding(Z: Any) -> Floats:
+    """Return an embedding as a dense float64 array of two cells or more, all finite."""
+    Z = check_embedding(Z)
+    dense: Floats = np.asarray(Z.toarray() if sp.issparse(Z) else Z, np.float64)
+    if len(dense) < 2:
+        raise BadValue(f"Expected at least two cells to compare, found {len(dense)}.")
+    if not np.isfinite(dense).all():
+        raise nonfinite_error(dense)
+    return dense
+
+
+def groups(labels: Any, n_cells: int, what: str) -> Labels:
+    """Encode one label per cell; ``what`` one of them is called is for errors about them."""
+    try:
+        return Labels.of(labels, n_cells)
+    except InputError as error:  # in which they are called batch labels
+        raise type(error)(str(error).replace("batch label", what)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """An embedding, and the batch and the type of each cell."""
+
+    Z: Floats
+    batch: Labels
+    cell_type: Labels
+
+    @classmethod
+    def of(cls, Z: Any, batch: Any, cell_type: Any) -> Cells:
+        """Check and encode what a user hands in."""
+        Z = embedding(Z)
+        return cls(Z, groups(batch, len(Z), "batch label"), groups(cell_type, len(Z), "cell type"))
+
+    def at(self, rows: Ints) -> Cells:
+        """Return some of the cells, among which are all batches and all types."""
+        batch, cell_type = self.batch, self.cell_type
+        return Cells(
+            self.Z[rows],
+            Labels(batch.codes[rows], batch.batches),
+            Labels(cell_type.codes[rows], cell_type.batches),
+        )
+
+
+def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:
+    """Choose about ``most`` cells: the same share of every type in every batch, and at least one.
+
+    The choice depends on the labels and the seed alone, so embeddings of the same cells are compared
+    on the same ones.
+    """
+    n = batch.codes.size
+    if n <= most:
+        return np.arange(n)
+    group = cell_type.codes.astype(np.int64) * batch.batches.size + batch.codes
+    shuffled = np.random.default_rng(seed).permutation(n)
+    by_group = shuffled[np.argsort(group[shuffled], kind="stable")]
+    _, first, size = np.unique(group[by_group], return_index=True, return_counts=True)
+    position = np.arange(n) - np.repeat(first, size)
+    kept: Ints = np.sort(by_group[position < np.repeat(np.ceil(size * (most / n)), size)])
+    return kept

@@ -1,0 +1,111 @@
+"""How well cell types can be told from an embedding: held-out cells, and held-out batches."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+
+from ..._types import Ints
+from ..._validate import some_of
+from ...errors import BadValue
+from .cells import embedding, groups
+
+__all__ = ["affected_f1", "leave_one_batch_out_f1", "macro_f1"]
+
+#: Coefficients up to which Newton steps, cubic in their number, are the fast way.
+_NEWTON = 2000
+
+
+def macro_f1(Z: Any, cell_type: Any, *, test_size: float = 0.2, seed: int = 0) -> float:
+    """Macro-F1 of a class-balanced logistic regression on a fixed stratified split, as in the paper.
+
+    The split depends on the labels and the seed alone, so embeddings of the same cells are compared
+    on the same test cells. A type of one cell cannot be both learned and tested and is left out; NaN
+    where fewer than two types remain.
+    """
+    held_out = _held_out(Z, cell_type, test_size, seed)
+    if held_out is None:
+        return float("nan")
+    truth, predicted, _ = held_out
+    return float(f1_score(truth, predicted, average="macro"))
+
+
+def affected_f1(
+    Z: Any, cell_type: Any, affected: Any, *, test_size: float = 0.2, seed: int = 0
+) -> float:
+    """F1 of one cell type, by the classifier and the split of :func:`macro_f1`.
+
+    The paper's "affected-cell-type F1": of the type that is rarer in, or missing from, one batch.
+    NaN where that type, or all others, have a single cell.
+    """
+    held_out = _held_out(Z, cell_type, test_size, seed)
+    if held_out is None:
+        return float("nan")
+    truth, predicted, names = held_out
+    if affected not in names:
+        raise BadValue(
+            f"Expected `affected` to be a cell type, found {affected!r}; available: {some_of(names)}."
+        )
+    code = names.index(affected)
+    if code not in truth and code not in predicted:
+        return float("nan")
+    return float(f1_score(truth == code, predicted == code))
+
+
+def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -> float:
+    """Macro-F1 of labels carried over from all other batches, averaged over batches.
+
+    Each batch in turn is labelled by a vote of the k nearest cells of the other batches. Counted are
+    its cells of types that another batch has too; its macro-F1 is over those of these types that it
+    holds, and batches weigh alike. NaN where no batch shares a type with another.
+    """
+    Z = embedding(Z)
+    types, batches = groups(cell_type, len(Z), "cell type"), groups(batch, len(Z), "batch label")
+    scores = []
+    for b in range(batches.batches.size):
+        held_out = batches.codes == b
+        test = held_out & np.isin(types.codes, types.codes[~held_out])
+        if not test.any():
+            continue
+        voters = KNeighborsClassifier(min(k, int((~held_out).sum())))
+        voters.fit(Z[~held_out], types.codes[~held_out])
+        truth, predicted = types.codes[test], voters.predict(Z[test])
+        scores.append(f1_score(truth, predicted, labels=np.unique(truth), average="macro"))
+    return float(np.mean(scores)) if scores else float("nan")
+
+
+def _held_out(
+    Z: Any, cell_type: Any, test_size: float, seed: int
+) -> tuple[Ints, Ints, list[Any]] | None:
+    """Types of the test cells, true and predicted, as codes, and what the codes stand for."""
+    Z = embedding(Z)
+    types = groups(cell_type, len(Z), "cell type")
+    cells = np.flatnonzero(types.n[types.codes] > 1)
+    codes = types.codes[cells]
+    n_types = np.unique(codes).size
+    if n_types < 2:
+        return None
+    n_test = int(np.ceil(test_size * cells.size))
+    if not n_types <= n_test <= cells.size - n_types:
+        raise BadValue(
+            f"Expected at least as many test and training cells as cell types ({n_types}), found "
+            f"{n_test} and {cells.size - n_test}."
+        )
+    train, test = train_test_split(cells, test_size=test_size, stratify=codes, random_state=seed)
+    # Few coordinates, many cells: Newton steps reach the optimum where lbfgs takes a thousand.
+    newton = Z.shape[1] * n_types <= _NEWTON
+    classifier = LogisticRegression(
+        class_weight="balanced", solver="newton-cholesky" if newton else "lbfgs", max_iter=5000
+    )
+    Z = Z - Z.mean(0)  # the intercept is free: nothing changes but the conditioning
+    with warnings.catch_warnings():
+        # Of coordinates that are constant, or in the thousands: scikit-learn goes on by itself.
+        warnings.filterwarnings("ignore", "(?s).*will now resort to lbfgs")
+        classifier.fit(Z[train], types.codes[train])
+    return types.codes[test], classifier.predict(Z[test]), types.batches.tolist()

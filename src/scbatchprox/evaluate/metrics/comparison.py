@@ -1,0 +1,88 @@
+"""Several embeddings of the same cells, scored against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ...errors import BadValue
+from ...stream import Progress, silent
+from .overview import scores
+from .stability_table import stability
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Scores of embeddings, and what became of the first one's cells in the others.
+
+    Attributes
+    ----------
+    scores
+        A row per score, a column per embedding.
+    stability
+        The rows of :func:`.stability` for every embedding but the first; ``rep`` says which.
+    """
+
+    scores: pd.DataFrame
+    stability: pd.DataFrame
+
+    @property
+    def change(self) -> pd.DataFrame:
+        """Differences to the first embedding; a spread between splits has none."""
+        spread = [name for name in self.scores.index if name.endswith("_sd")]
+        scores = self.scores.drop(index=spread)
+        first, *others = scores
+        return scores[others].sub(scores[first], axis=0)
+
+    def long(self) -> pd.DataFrame:
+        """Everything in one table, a number per row: of all cells first, then of groups of them."""
+        value, change = (
+            table.reset_index().melt("score", var_name="rep", value_name=name)
+            for name, table in (("value", self.scores), ("change", self.change))
+        )
+        table = value.merge(change, how="left").assign(kind="all cells", name="")
+        if len(self.stability):
+            by_group = self.stability.melt(["rep", "kind", "name"], var_name="score")
+            table = pd.concat([table, by_group], ignore_index=True)
+        return table[["rep", "kind", "name", "score", "value", "change"]]
+
+
+def compare(
+    embeddings: Mapping[str, Any],
+    batch: Any,
+    cell_type: Any,
+    *,
+    runs: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Comparison:
+    """Score embeddings of the same cells; the first, unrefined one, is what the others start from.
+
+    Parameters
+    ----------
+    embeddings
+        (N, d) arrays by name.
+    batch, cell_type, runs, seed
+        As for :func:`.scores`.
+    progress
+        Called as embeddings are done.
+    """
+    if not embeddings:
+        raise BadValue("Expected at least one embedding to score, found none.")
+    before = next(iter(embeddings.values()))
+    columns, moved = {}, []
+    for done, (name, Z) in enumerate(embeddings.items()):
+        columns[name] = scores(Z, batch, cell_type, before=before, runs=runs, seed=seed)
+        if done:
+            moved.append(stability(before, Z, batch, cell_type).assign(rep=name))
+        progress("score", (done + 1) * len(Z), len(embeddings) * len(Z))
+    none = ["kind", "name", "n", "moved", "relative", "neighbours_kept", "rep"]
+    return Comparison(
+        pd.DataFrame(columns).rename_axis(index="score"),
+        pd.concat(moved, ignore_index=True) if moved else pd.DataFrame(columns=none),
+    )

@@ -1,0 +1,75 @@
+"""What lies around a cell: exact nearest neighbours, batches among them, and whether they stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from ..._types import Floats, Ints
+from ...errors import BadValue
+from ...labels import Labels
+from .cells import embedding, groups
+
+__all__ = ["Neighbours", "ilisi", "neighbours_kept"]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The k nearest cells of each cell, nearest first; the cell itself is not among them.
+
+    They are exact (scikit-learn): an approximate search would add a difference between embeddings
+    that is not there.
+    """
+
+    indices: Ints
+    distances: Floats
+
+    @classmethod
+    def of(cls, Z: Floats, k: int) -> Neighbours:
+        """Find them; all other cells, where there are fewer than k."""
+        # About the mean: distances of cells far from the origin would lose digits.
+        search = NearestNeighbors(n_neighbors=min(k, len(Z) - 1)).fit(Z - Z.mean(0))
+        distances, indices = search.kneighbors()
+        return cls(indices, distances)
+
+
+def ilisi(Z: Any, batch: Any, *, k: int = 30) -> float:
+    r"""Batch diversity among a cell's nearest neighbours, 0 (one batch only) to 1 (all alike).
+
+    The paper's iLISI, :math:`1 / \sum_b p_{ib}^2` with :math:`p_{ib}` the share of batch b among the k
+    nearest neighbours of cell i, averaged over cells and scaled by the number of batches B:
+    :math:`(\mathrm{iLISI} - 1) / (B - 1)`. NaN where there is one batch only.
+    """
+    Z = embedding(Z)
+    return mean_ilisi(Neighbours.of(Z, k).indices, groups(batch, len(Z), "batch label"))
+
+
+def mean_ilisi(near: Ints, batch: Labels) -> float:
+    """:func:`ilisi` of neighbours that are known already (cells x k)."""
+    n_batches = batch.batches.size
+    if n_batches < 2:
+        return float("nan")
+    share = np.stack([(batch.codes[near] == b).mean(1) for b in range(n_batches)])
+    diversity = float((1.0 / (share**2).sum(0)).mean())
+    return (diversity - 1.0) / (n_batches - 1)
+
+
+def neighbours_kept(before: Any, after: Any, *, k: int = 30) -> Floats:
+    """Share of each cell's k nearest neighbours before that are among its k nearest after.
+
+    One number per cell, 0 to 1; about k / n for an embedding that has nothing to do with the first.
+    The two need not have the same number of coordinates.
+    """
+    first, second = embedding(before), embedding(after)
+    if len(first) != len(second):
+        raise BadValue(
+            f"Expected embeddings of the same cells, found {len(first)} and {len(second)} cells."
+        )
+    a, b = (Neighbours.of(Z, k).indices for Z in (first, second))
+    # A number of its own for every pair of cells, so that all are looked up at once.
+    row = np.arange(len(a))[:, None] * len(a)
+    kept: Floats = np.isin(a + row, b + row).mean(1)
+    return kept

@@ -1,0 +1,146 @@
+"""Embeddings of a file, scored: labels first, then only the rows that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..._types import Ints
+from ..._validate import check_embedding, one_of, some_of
+from ...anndata import as_keys, batch_labels
+from ...errors import BadKey, BadValue
+from ...files import CellFile, kind_of, open_cells
+from ...labels import Labels
+from ...stream import CHUNK_BYTES, Progress, silent
+from .cells import sample
+from .comparison import Comparison, compare
+from .scib_scores import FAST_CELLS, PROFILES
+
+__all__ = ["Scored", "evaluate_file"]
+
+#: Kinds of files in which an embedding has a name of its own, not a beginning of names of columns.
+_BY_NAME = (".h5ad", ".zarr", ".npz")
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What was found, and of which cells.
+
+    Attributes
+    ----------
+    comparison
+        The scores.
+    batch, cell_type
+        Labels of the cells that were scored.
+    n_in_file, n_unlabelled
+        Cells in the file, and those among them that have no type and were left out.
+    """
+
+    comparison: Comparison
+    batch: Labels
+    cell_type: Labels
+    n_in_file: int
+    n_unlabelled: int
+
+    @property
+    def n_cells(self) -> int:
+        """Cells that were scored: all that have a type, or a sample of them."""
+        return int(self.batch.codes.size)
+
+
+def evaluate_file(
+    path: str | Path,
+    batch_key: str | Sequence[str],
+    label_key: str,
+    reps: Sequence[str],
+    *,
+    labels: str | Path | None = None,
+    profile: str = "full",
+    runs: int = 5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Scored:
+    """Score embeddings of a file and compare them with the first.
+
+    Parameters
+    ----------
+    path
+        A file that holds embeddings by name: ``.h5ad``, ``.zarr``, ``.npz``, or a table, in which a
+        name is what the names of the columns begin with.
+    batch_key, label_key
+        Columns with the batch and the type of each cell. Cells without a type are left out.
+    reps
+        Names of the embeddings, the unrefined one first.
+    labels
+        A second file that holds the labels.
+    profile, runs, seed
+        As for :func:`.scores`.
+    progress
+        Called as embeddings are done.
+    """
+    one_of("profile", profile, PROFILES)
+    _check_reps(reps)
+    with open_cells(path, labels) as file:
+        _check_file(file, reps)
+        batch = batch_labels(file.obs(as_keys(batch_key)), batch_key)
+        cell_type = _types(file, label_key)
+        rows = np.flatnonzero(cell_type.notna())
+        if not rows.size:
+            raise BadValue(f"Expected cells with a type in {label_key!r}, found none.")
+        known = [Labels.of(column.iloc[rows], rows.size) for column in (batch, cell_type)]
+        if profile == "fast":
+            kept = sample(known[0], known[1], FAST_CELLS, seed)
+            rows, known = rows[kept], [Labels(k.codes[kept], k.batches) for k in known]
+        embeddings = {rep: _read(file, rep, rows, len(batch)) for rep in reps}
+    found = compare(embeddings, *known, runs=runs, seed=seed, progress=progress)
+    return Scored(found, known[0], known[1], len(batch), int(cell_type.isna().sum()))
+
+
+def _check_reps(reps: Sequence[str]) -> None:
+    if not reps or not all(reps):
+        raise BadValue(f"Expected names of embeddings, found {some_of(reps)}.")
+    if len(set(reps)) < len(reps):
+        raise BadValue(f"Expected different embeddings, found {some_of(reps)}.")
+
+
+def _check_file(file: CellFile, reps: Sequence[str]) -> None:
+    if not file.named:
+        raise BadValue(f"Expected a file that holds embeddings by name, found {file.path.name}.")
+    if kind_of(file.path) in _BY_NAME:
+        return
+    for a, b in permutations(reps, 2):
+        if b.startswith(a):
+            raise BadValue(
+                f"Expected beginnings of columns' names that tell embeddings apart, found {a!r} and "
+                f"{b!r}."
+            )
+
+
+def _types(file: CellFile, label_key: str) -> pd.Series:
+    try:
+        column: pd.Series = file.obs([label_key])[label_key]
+    except BadKey as error:
+        raise BadKey(str(error).replace("batch_key", "label_key")) from None
+    return column
+
+
+def _read(file: CellFile, rep: str, rows: Ints, n_cells: int) -> np.ndarray:
+    """Read the chosen rows of an embedding, in stretches, so that the others are never all there."""
+    stored = file.embedding(rep)
+    check_embedding(stored[0:1])
+    n, d = stored.shape
+    if n != n_cells:
+        raise BadValue(f"Expected one label per cell of {rep!r} ({n}), found {n_cells}.")
+    step = max(file.row_step, CHUNK_BYTES // (d * stored.dtype.itemsize))
+    blocks = []
+    for lo in range(0, n, step):
+        wanted = rows[(rows >= lo) & (rows < lo + step)] - lo
+        if wanted.size:
+            block = stored[lo : min(n, lo + step)][wanted]
+            blocks.append(block.toarray() if hasattr(block, "toarray") else np.asarray(block))
+    return np.concatenate(blocks)

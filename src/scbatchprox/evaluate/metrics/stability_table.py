@@ -1,0 +1,99 @@
+"""What a refinement did to the cells of each batch, each type and each population."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..._types import Floats, Ints
+from .cells import embedding, groups
+from .neighbours import neighbours_kept
+
+__all__ = ["stability"]
+
+
+def stability(
+    before: Any,
+    after: Any,
+    batch: Any,
+    cell_type: Any = None,
+    *,
+    k: int = 30,
+    rare: float = 0.05,
+) -> pd.DataFrame:
+    r"""How far cells moved, and how many of their neighbours they kept, group by group.
+
+    Parameters
+    ----------
+    before, after
+        (N, d) and (N, d') embeddings of the same cells.
+    batch, cell_type
+        One label of each kind per cell; without types there are rows for batches only.
+    k
+        Neighbours looked at.
+    rare
+        Types with less than this share of all cells are called rare.
+
+    Returns
+    -------
+    DataFrame
+        A row per group: ``kind`` (``"batch"``, ``"cell type"``, ``"rare type"``, or ``"population"``
+        for the cells of one type in one batch), ``name``, ``n`` (cells), ``moved`` (the root mean
+        squared distance that a cell travelled), ``relative`` (``moved`` over the group's own spread
+        before, its root mean squared distance from its mean), ``neighbours_kept`` (mean share of the
+        k nearest neighbours).
+
+        A distance between embeddings makes sense where the second is a refinement of the first;
+        ``moved`` and ``relative`` are NaN where their coordinates differ in number, and ``relative``
+        where all cells of the group are in one place.
+    """
+    first, second = embedding(before), embedding(after)
+    kept = neighbours_kept(first, second, k=k)
+    n = len(first)
+    batches = groups(batch, n, "batch label")
+    kinds = [np.full(batches.batches.size, "batch")]
+    names = [batches.batches.tolist()]
+    codes: list[Ints] = [batches.codes]
+    if cell_type is not None:
+        types = groups(cell_type, n, "cell type")
+        kinds.append(np.where(types.n < rare * n, "rare type", "cell type"))
+        names.append(types.batches.tolist())
+        codes.append(types.codes)
+        found, population = np.unique(
+            types.codes.astype(np.int64) * batches.batches.size + batches.codes,
+            return_inverse=True,
+        )
+        of_type, of_batch = np.divmod(found, batches.batches.size)
+        kinds.append(np.full(found.size, "population"))
+        names.append(
+            [
+                f"{t} | {b}"
+                for t, b in zip(types.batches[of_type], batches.batches[of_batch], strict=True)
+            ]
+        )
+        codes.append(population)
+    tables = [
+        pd.DataFrame({"kind": kind, "name": name} | _movement(first, second, kept, code))
+        for kind, name, code in zip(kinds, names, codes, strict=True)
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _movement(before: Floats, after: Floats, kept: Floats, codes: Ints) -> dict[str, np.ndarray]:
+    """Columns of the table for one grouping of the cells."""
+    n = np.bincount(codes)
+    centre = np.zeros((n.size, before.shape[1]))
+    np.add.at(centre, codes, before)
+    centre /= n[:, None]
+    spread = np.sqrt(np.bincount(codes, ((before - centre[codes]) ** 2).sum(1)) / n)
+    moved = np.full(n.size, np.nan)
+    if before.shape == after.shape:
+        moved = np.sqrt(np.bincount(codes, ((after - before) ** 2).sum(1)) / n)
+    return {
+        "n": n,
+        "moved": moved,
+        "relative": np.divide(moved, spread, out=np.full(n.size, np.nan), where=spread > 0),
+        "neighbours_kept": np.bincount(codes, kept) / n,
+    }

@@ -1,0 +1,214 @@
+"""``scbatchprox evaluate``: the numbers of the functions, of the right cells, as a person, a machine or
+a table wants them."""
+
+import json
+import subprocess
+import sys
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scbatchprox import refine
+from scbatchprox.cli.app import app
+from scbatchprox.errors import MissingExtra
+from scbatchprox.evaluate.metrics import compare, scib_scores
+from scbatchprox.evaluate.metrics.cells import Cells, sample
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
+N = 150
+REPS = ("X_pca", "X_pca_batchprox")
+
+
+def needs_scib(test):
+    """Errors are found before the library is asked for; scores need it."""
+    return pytest.mark.bench(pytest.mark.usefixtures("library")(test))
+
+
+@pytest.fixture
+def library():
+    try:
+        scib_scores._library()
+    except MissingExtra as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def adata(rng):
+    cell_type, batch = rng.choice(["B", "NK", "T"], N), rng.choice(["s1", "s2"], N)
+    Z = rng.normal(size=(N, 4))
+    for labels in (cell_type, batch):
+        for label in np.unique(labels):
+            Z[labels == label] += 1.5 * rng.normal(size=4)
+    cell_type = cell_type.astype(object)
+    cell_type[:5] = "rare"
+    cell_type[5:15] = None
+    obs = pd.DataFrame(
+        {"sample": batch, "site": "here", "type": pd.Categorical(cell_type)},
+        index=[f"cell{i}" for i in range(N)],
+    )
+    adata = ad.AnnData(np.zeros((N, 1), np.float32), obs, obsm={"X_pca": Z})
+    refine(adata, "sample")
+    return adata
+
+
+@pytest.fixture
+def path(adata, tmp_path):
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    return tmp_path / "cells.h5ad"
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def scored(path, *more, reps="X_pca,X_pca_batchprox", **options):
+    return run(
+        path, "--batch-key", "sample", "--label-key", "type", "--reps", reps, *more, **options
+    )
+
+
+def expected(adata, rows, **options):
+    obs = adata.obs.iloc[rows]
+    embeddings = {rep: adata.obsm[rep][rows] for rep in REPS}
+    return compare(embeddings, obs["sample"], obs["type"].astype(str), **options)
+
+
+@needs_scib
+def test_json_has_the_numbers_of_the_functions(path, adata):
+    answer = json.loads(scored(path, "--json", "--runs", 2, "--seed", 3).stdout)
+    labelled = np.flatnonzero(adata.obs["type"].notna())
+    found = expected(adata, labelled, runs=2, seed=3)
+    for rep in REPS:
+        assert answer["scores"][rep] == pytest.approx(found.scores[rep].to_dict())
+    assert answer["change"] == {REPS[1]: pytest.approx(found.change[REPS[1]].to_dict())}
+    assert answer["baseline"] == "X_pca"
+    assert (answer["n_cells"], answer["n_cells_in_file"], answer["n_unlabelled"]) == (140, 150, 10)
+    assert answer["cell_types"] == ["B", "NK", "T", "rare"]
+    rows = pd.DataFrame(answer["stability"][REPS[1]])
+    np.testing.assert_allclose(rows["moved"], found.stability["moved"])
+    assert set(rows["kind"]) == {"batch", "cell type", "rare type", "population"}
+    # Of all cells, as the model says; ten of them have no type and are not counted here.
+    assert rows["n"][:2].sum() == 140
+
+
+@needs_scib
+def test_a_person_sees_scores_changes_and_movement(path, tmp_path):
+    out = tmp_path / "scores.csv"
+    said = scored(path, "--out", out, "--runs", 2).stdout
+    assert "140 cells, batches: 2, cell types: 4" in said
+    assert "10 cells without a type are left out" in said
+    table = pd.read_csv(out)
+    overall = table[(table["rep"] == REPS[1]) & (table["score"] == "overall")].iloc[0]
+    line = next(line.split() for line in said.splitlines() if line.startswith("overall"))
+    assert line[2] == f"{overall['value']:.3f}"
+    assert float(line[3]) == pytest.approx(overall["change"], abs=6e-4)
+    assert line[3][0] in "+-"
+    rows = [line.split() for line in said.splitlines()]
+    assert [row[0] for row in rows if row[1:2] == ["batch"]] == ["s1", "s2"]
+    assert [row[0] for row in rows if row[1:3] == ["rare", "type"]] == ["rare"]
+    assert f"wrote {out}" in said.replace("\n", "")
+
+
+@needs_scib
+def test_quiet_says_nothing_and_writes(path, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "scbatchprox", "evaluate", path, "--batch-key", "sample",
+         "--label-key", "type", "--reps", "X_pca", "--out", tmp_path / "o.csv", "--quiet"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("", "")
+    assert set(pd.read_csv(tmp_path / "o.csv")["rep"]) == {"X_pca"}
+
+
+@needs_scib
+def test_fast_reads_a_sample(path, adata, monkeypatch):
+    monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.FAST_CELLS", 100)
+    # Small pieces, so that the sample is gathered from many.
+    monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.CHUNK_BYTES", 1024)
+    answer = json.loads(scored(path, "--json", "--profile", "fast", "--runs", 1).stdout)
+    labelled = np.flatnonzero(adata.obs["type"].notna())
+    obs = adata.obs.iloc[labelled]
+    cells = Cells.of(adata.obsm["X_pca"][labelled], obs["sample"], obs["type"].astype(str))
+    rows = labelled[sample(cells.batch, cells.cell_type, 100, seed=0)]
+    found = expected(adata, rows, runs=1)
+    assert answer["n_cells"] == rows.size < 110
+    assert answer["scores"][REPS[1]] == pytest.approx(found.scores[REPS[1]].to_dict())
+    assert "a sample of 140 cells" in scored(path, "--profile", "fast", "--runs", 1).stdout
+
+
+@needs_scib
+def test_one_batch_is_null_for_machines_and_a_dash_for_people(path):
+    options = ("--batch-key", "site", "--label-key", "type", "--reps", "X_pca", "--runs", 1)
+    answer = json.loads(run(path, *options, "--json").stdout)
+    assert answer["scores"]["X_pca"]["overall"] is None
+    assert answer["scores"]["X_pca"]["bio"] > 0
+    lines = run(path, *options).stdout.splitlines()
+    assert ["overall", "-"] in [line.split() for line in lines]
+
+
+@needs_scib
+def test_other_kinds_of_files(path, adata, tmp_path):
+    """The same numbers from arrays by name, and from columns of a table."""
+    whole = json.loads(scored(path, "--json", "--runs", 1).stdout)["scores"]
+    known = adata.obs["type"].notna().to_numpy()
+    some = adata[known]
+    np.savez(
+        tmp_path / "cells.npz", before=some.obsm[REPS[0]], after=some.obsm[REPS[1]],
+        sample=some.obs["sample"].to_numpy(str), type=some.obs["type"].to_numpy(str),
+    )  # fmt: skip
+    columns = {
+        f"{name}{j}": adata.obsm[rep][:, j]
+        for name, rep in zip("ab", REPS, strict=True)
+        for j in range(4)
+    }
+    table = pd.DataFrame(columns).assign(
+        **{key: adata.obs[key].to_numpy() for key in ("sample", "type")}
+    )
+    table.to_csv(tmp_path / "cells.csv", index=False)
+    for name, reps in (("cells.npz", "before,after"), ("cells.csv", "a,b")):
+        found = json.loads(scored(tmp_path / name, "--json", "--runs", 1, reps=reps).stdout)[
+            "scores"
+        ]
+        for ours, theirs in zip(reps.split(","), REPS, strict=True):
+            assert found[ours] == pytest.approx(whole[theirs])
+
+
+class TestBadInput:
+    def test_names_that_are_not_there(self, path):
+        said = scored(path, reps="X_pca,X_umap", code=2).output
+        assert "found no 'X_umap'; available: 'X_pca', 'X_pca_batchprox'" in said
+        options = ("--batch-key", "sample", "--label-key", "kind", "--reps", "X_pca")
+        said = run(path, *options, code=2).output
+        assert "Expected label_key in obs, found no column 'kind'" in said
+        assert "'sample', 'site', 'type'" in said
+
+    def test_names_that_make_no_sense(self, path, tmp_path):
+        assert "different embeddings" in scored(path, reps="X_pca,X_pca", code=2).output
+        assert "names of embeddings" in scored(path, reps="X_pca,", code=2).output
+        pd.DataFrame({"pca_1": [1.0], "pca_new_1": [1.0]}).to_csv(tmp_path / "t.csv", index=False)
+        said = scored(tmp_path / "t.csv", reps="pca_,pca_new_", code=2).output
+        assert "tell embeddings apart, found 'pca_' and 'pca_new_'" in said
+        np.save(tmp_path / "z.npy", np.zeros((20, 2)))
+        assert "embeddings by name, found z.npy" in scored(tmp_path / "z.npy", code=2).output
+
+    def test_places_that_cannot_be_written(self, path, tmp_path):
+        before = path.read_bytes()
+        for out in (tmp_path / "a.txt", tmp_path / "no" / "a.csv"):
+            assert "place for a .csv as --out" in scored(path, "--out", out, code=2).output
+        assert "different files" in scored(path, "--out", path, code=2).output
+        assert path.read_bytes() == before
+
+    def test_no_labels_at_all(self, adata, tmp_path):
+        adata.obs["type"] = pd.Categorical([None] * N, categories=["a"])
+        adata.write_h5ad(tmp_path / "c.h5ad")
+        said = scored(tmp_path / "c.h5ad", code=2).output
+        assert "Expected cells with a type in 'type', found none" in said
+
+    def test_a_missing_library(self, path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "scib_metrics", None)
+        assert "scbatchprox[bench]" in scored(path, code=2).output
