@@ -18,6 +18,9 @@ from ..model import BatchProx
 from ..stream import apply_file, refine_file
 from . import options as o
 from .atlas import atlas
+from .bench import bench
+from .embed import embed
+from .evaluate import evaluate
 from .output import Speaker
 
 __all__ = ["app"]
@@ -30,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(atlas)
+app.add_typer(embed)
 
 
 def _version(wanted: bool) -> None:
@@ -59,9 +63,12 @@ def refine(
     in_place: o.InPlace = False,
     labels: o.LabelsFile = None,
     model: o.ModelOut = None,
+    populations: o.Populations = None,
     target: o.Target = "moment",
+    per_batch: o.PerBatch = False,
+    ridge: o.Ridge = None,
     solver: o.Solver = o.Solvers.exact,
-    rounds: o.Rounds = "3",
+    rounds: o.Rounds = "auto",
     lambda_target: o.LambdaTarget = 0.5,
     mu: o.Mu = 1e-3,
     lambda_id: o.LambdaId = 1e-3,
@@ -74,6 +81,7 @@ def refine(
     batch_size: o.BatchSize = None,
     dask: o.Dask = False,
     scheduler: o.Scheduler = None,
+    diagnosed: o.Diagnosed = True,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -84,8 +92,10 @@ def refine(
         wanted = o.model_of(
             rounds,
             solver.value,
-            {"seed": seed, "lr": lr, "local_epochs": local_epochs, "batch_size": batch_size},
-            target=target,
+            {"lr": lr, "local_epochs": local_epochs, "batch_size": batch_size},
+            target,
+            {"per_batch": per_batch, "ridge": ridge},
+            seed=seed,
             lambda_target=lambda_target,
             mu=mu,
             lambda_id=lambda_id,
@@ -104,6 +114,8 @@ def refine(
             key_added=key_added,
             out=target_path,
             labels=labels,
+            population_key=populations,
+            diagnosed=diagnosed,
             cluster=o.cluster(dask, scheduler),
             progress=progress,
         )
@@ -112,6 +124,9 @@ def refine(
             fitted.save(model)
     with speaker.answering():
         speaker.show(fitted.movement())
+        if fitted.diagnosis_ is not None:
+            for batch, verdict in fitted.diagnosis_["verdict"].items():
+                speaker.say(f"{batch}: {verdict}")
         speaker.say(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
         speaker.answer(
             _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
@@ -217,13 +232,24 @@ def demo(
         run(out, data=data, seed=seed)
 
 
+app.command(
+    epilog="Example: `scbatchprox evaluate refined.h5ad --batch-key sample --label-key cell_type "
+    "--reps X_pca,X_pca_batchprox`"
+)(evaluate)
+app.command(epilog="Example: `scbatchprox bench classify --data my.h5ad --out results`")(bench)
+
+
 def _facts(model: BatchProx) -> dict[str, Any]:
     movement = model.movement()
     return {
         "batches": model.batches_.tolist(),
         "movement": {str(name): movement[name].tolist() for name in movement},
         "params": params_as_json(model),
+        "rounds": model.rounds_,
         "converged": model.converged_,
+        "diagnosis": None
+        if model.diagnosis_ is None
+        else {str(name): values.tolist() for name, values in model.diagnosis_.items()},
         "history": {name: value.tolist() for name, value in vars(model.history_).items()},
         "provenance": model.provenance_,
     }

@@ -1,0 +1,196 @@
+"""The command ``scbatchprox bench``: the paper's tables and figures, on its data or on anybody's."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ..errors import BadFile, BadValue
+from . import options as o
+from .output import Speaker
+
+__all__ = ["bench"]
+
+_DATA, _HOW = "Data", "How"
+
+
+class Profiles(StrEnum):
+    """Profiles of scores by name, for the parser."""
+
+    full = "full"
+    fast = "fast"
+
+
+def bench(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="classify, imbalance, continual, cumulative, molecules, ablation or rounds.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for rows, pages and pictures; a rerun goes on there.")
+    ] = Path("bench-output"),
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An .h5ad or .zarr file, or the name of a data set; repeat for several.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    batch_key: Annotated[
+        str | None, typer.Option(help="Column of obs with batches.", rich_help_panel=_DATA)
+    ] = None,
+    label_key: Annotated[
+        str | None, typer.Option(help="Column of obs with cell types.", rich_help_panel=_DATA)
+    ] = None,
+    use_rep: Annotated[
+        str | None,
+        typer.Option(
+            help="Start from this embedding in obsm, not from counts.", rich_help_panel=_DATA
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of data sets; by default $SCBATCHPROX_DATA.", rich_help_panel=_DATA
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with settings.", rich_help_panel=_HOW)
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Few cells, few epochs: a look.", rich_help_panel=_HOW),
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions of a row.", rich_help_panel=_HOW)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of everything random.", rich_help_panel=_HOW)
+    ] = None,
+    profile: Annotated[
+        Profiles | None, typer.Option(help="All scores, or the fast ones.", rich_help_panel=_HOW)
+    ] = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Run an experiment of the paper, on its data or on yours, and write a page about it."""
+    from ..evaluate.datasets import data_folder
+    from ..evaluate.experiments import EXPERIMENTS, read_config, run
+
+    speaker = Speaker(quiet, verbose, as_json)
+
+    def note(sentence: str) -> None:
+        if not (quiet or as_json):
+            speaker.err.print(Text(sentence))
+
+    with speaker.answering():
+        chosen = _chosen(name, everything, tuple(EXPERIMENTS))
+        if data_dir is not None:
+            data_folder(data_dir)  # a wrong one is an error at once, not a reason to leave data out
+        given = {
+            "data": tuple(data) if data else None,
+            "batch_key": batch_key,
+            "label_key": label_key,
+            "use_rep": use_rep,
+            "runs": runs,
+            "seed": seed,
+            "profile": profile.value if profile else None,
+        }
+        changed = {key: value for key, value in given.items() if value is not None}
+        settings = {
+            which: replace(
+                EXPERIMENTS[which].settings, **(EXPERIMENTS[which].quick if quick else {})
+            )
+            for which in chosen
+        }
+        told = read_config(config, settings) if config else {}
+        settings = {
+            which: replace(mine, **(told.get(which, {}) | changed))
+            for which, mine in settings.items()
+        }
+        facts: dict[str, Any] = {}
+        for which in chosen:
+            command = _command(which, given, config, quick, out)
+            with speaker.progress() as progress:
+                try:
+                    done = run(
+                        EXPERIMENTS[which],
+                        settings[which],
+                        out,
+                        command=command,
+                        data_dir=data_dir,
+                        insist=bool(data) and not everything,
+                        progress=progress,
+                        note=note,
+                    )
+                except KeyboardInterrupt:
+                    note(f"Finished rows are kept in {out}; the same command goes on.")
+                    raise
+            facts[which] = _tell(speaker, which, done)
+        if not any(found["rows"] for found in facts.values()):
+            reasons = " ".join(r for found in facts.values() for r in found["left_out"].values())
+            raise BadFile(f"Expected data to run on, found none. {reasons}")
+        speaker.answer({"experiments": facts})
+
+
+def _chosen(name: str | None, everything: bool, known: tuple[str, ...]) -> tuple[str, ...]:
+    if everything == (name is not None):
+        found = f"both {name!r} and --all" if everything else "neither"
+        raise BadValue(
+            f"Expected the name of an experiment or --all, found {found}; available: {', '.join(known)}."
+        )
+    if name is not None and name not in known:
+        raise BadValue(
+            f"Expected the name of an experiment, found {name!r}; available: {', '.join(known)}."
+        )
+    return known if everything else (str(name),)
+
+
+def _command(name: str, given: dict[str, Any], config: Path | None, quick: bool, out: Path) -> str:
+    """Return the command that makes the same page again, wherever that is."""
+    words = ["scbatchprox", "bench", name, *(["--quick"] if quick else [])]
+    for key, value in given.items():
+        for item in value if isinstance(value, tuple) else () if value is None else (value,):
+            words += [f"--{key.replace('_', '-')}", _anywhere(item)]
+    words += ["--config", _anywhere(config)] if config else []
+    return shlex.join([*words, "--out", _anywhere(out)])
+
+
+def _anywhere(word: object) -> str:
+    """Return a word of a command without folders that only this machine has."""
+    return Path(str(word)).name if Path(str(word)).is_absolute() else str(word)
+
+
+def _tell(speaker: Speaker, name: str, done: Any) -> dict[str, Any]:
+    rows = done.rows
+    tried = rows.drop_duplicates(list(rows.columns[:7]))
+    failed = tried[tried["status"] == "failed"]
+    speaker.say(f"{name}: {len(tried)} rows, {done.reused} of them from an earlier run")
+    for sentence in done.findings:
+        speaker.say(f"  {sentence}")
+    for data, reason in done.left_out.items():
+        speaker.say(f"  without {data}: {reason}")
+    for reason, group in failed.groupby("reason", sort=False):
+        speaker.say(f"  {len(group)} rows failed: {reason}")
+    for path in done.written:
+        speaker.say(f"wrote {path}")
+    return {
+        "rows": len(tried),
+        "reused": done.reused,
+        "failed": len(failed),
+        "reasons": sorted(set(failed["reason"])),
+        "left_out": done.left_out,
+        "findings": done.findings,
+        "written": [str(path) for path in done.written],
+    }

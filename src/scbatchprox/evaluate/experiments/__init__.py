@@ -1,0 +1,18 @@
+"""The paper's tables and figures, on the paper's data or on anybody's."""
+
+from .ablation import ABLATION
+from .classify import CLASSIFY
+from .evolving import CONTINUAL, CUMULATIVE
+from .experiment import Experiment, Outcome
+from .imbalance import IMBALANCE
+from .molecules import MOLECULES
+from .rounds import ROUNDS
+from .runner import run
+from .settings import Settings, read_config
+
+__all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "read_config", "run"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS)
+}
