@@ -212,9 +212,6 @@ class TestWhatOnlyOneBatchHas:
                 Z, batch, kind, t, 0, 1
             )
 
-    @pytest.mark.xfail(
-        reason="a type of its own cannot be told from a shifted one here; docs/populations.md"
-    )
     @pytest.mark.parametrize("seed", range(4))
     def test_stays_when_its_batch_comes_to_a_frozen_reference(self, seed):
         Z, batch, kind = shared_and_private(seed)
@@ -228,9 +225,6 @@ class TestWhatOnlyOneBatchHas:
             )
         check_private_stay(Z, result, batch, kind, [4], 4.0)
 
-    @pytest.mark.xfail(
-        reason="a type of its own cannot be told from a shifted one here; docs/populations.md"
-    )
     @pytest.mark.parametrize("seed", range(4))
     def test_a_newcomer_that_shares_nothing_with_a_frozen_reference_stays(self, seed):
         rng = np.random.default_rng(seed)
@@ -241,9 +235,6 @@ class TestWhatOnlyOneBatchHas:
         result = model.transform(Z, batch=batch)
         check_private_stay(Z, result, batch, kind, range(7), 4.0, part=0.1)
 
-    @pytest.mark.xfail(
-        reason="a type of its own cannot be told from a shifted one here; docs/populations.md"
-    )
     @pytest.mark.parametrize("seed", range(4))
     def test_stays_with_given_populations(self, seed):
         """The truth itself as populations= cannot do worse than what is found without it."""
@@ -255,9 +246,6 @@ class TestWhatOnlyOneBatchHas:
             )
         check_private_stay(Z, result, batch, kind, [3, 4], 4.0, part=0.1)
 
-    @pytest.mark.xfail(
-        reason="a type of its own cannot be told from a shifted one here; docs/populations.md"
-    )
     def test_stays_if_it_is_all_that_the_batch_has(self):
         rng = np.random.default_rng(0)
         Z, batch, kind = oracles.typed_cells(rng, [[0, 1, 2, 3], [4]], np.zeros((2, 12)))

@@ -19,8 +19,8 @@ __all__ = ["match", "reach", "rivalry"]
 
 #: Width of a group in cosine distance, and weight of the penalty on groups that lack batches.
 SIGMA, THETA = 0.1, 2.0
-#: Cells per group; groups at most; populations per group at least.
-PER_GROUP, GROUPS, PARTNERS = 30, 100, 3
+#: Cells per group; groups at most; populations per group at least, unless there are only a few groups.
+PER_GROUP, GROUPS, PARTNERS, FEW_GROUPS = 30, 100, 3, 20
 #: Groupings that are averaged over; each has its own seed.
 GROUPINGS = 5
 #: Alternations of grouping and moving, of groups and their centres, and of the k-means they start from.
@@ -76,7 +76,7 @@ def _grouping(
     share = np.add.reduceat(weight, start) / weight.sum()
     fixed = np.zeros(B, bool) if still is None else still
     # Batches of one population each have nothing that could tell groups apart: all belong together.
-    most = 1 if P == B else min(GROUPS, max(1, P // PARTNERS))
+    most = 1 if P == B else min(GROUPS, max(min(P, FEW_GROUPS), P // PARTNERS))
     G = int(np.clip(round(weight.sum() / PER_GROUP), 1, most))
     rng = np.random.default_rng(seed)
     U = _unit(X)
@@ -126,6 +126,11 @@ def _ridge_moves(
         pull[~fixed] = 0.0
     center = np.einsum("bg,bgd->gd", pull, mean) / np.maximum(pull.sum(0), 1e-12)[:, None]
     offset = keep[..., None] * (center - mean)
+    if fixed.any():
+        # A group that those who stay have no cells in is no place to go to.
+        there, due = found[fixed].sum(0), share[fixed].sum() * found.sum(0)
+        known = (1.0 + ridge) * there / np.maximum(there + ridge * due, 1e-12)
+        offset *= np.minimum(known, 1.0)[:, None]
     offset[fixed] = 0.0
     return np.concatenate([R[part] @ offset[b] for b, part in enumerate(parts)])
 
@@ -160,30 +165,29 @@ def reach(X: Floats, batch: Ints) -> Floats:
     return ratio
 
 
-def rivalry(X: Floats, batch: Ints) -> Floats:
-    """(P,) how much closer to a population's nearest one elsewhere another of its own batch is.
+def rivalry(X: Floats, batch: Ints, first: int = 0) -> Floats:
+    """How much closer to a population's nearest one elsewhere another of its own batch is.
 
     The distance to the nearest population q of another batch over the distance of q to the nearest of
     the own batch; the least over the other batches. 1 if they are nearest to each other, large if what
-    looks like a partner has partners of its own. Infinite if there is no other batch.
+    looks like a partner has partners of its own. Infinite if there is no other batch. Only for the
+    populations of batch ``first`` and later ones.
     """
-    B = int(batch[-1]) + 1
     X = X - np.median(X, axis=0)
-    parts = [np.flatnonzero(batch == b) for b in range(B)]
+    square = (X**2).sum(1)
+    edges = np.searchsorted(batch, np.arange(int(batch[-1]) + 2)).tolist()
+    parts = [slice(lo, hi) for lo, hi in pairwise(edges)]
     ratio = np.full(len(X), np.inf)
-    for a in range(B):
-        for b in range(a + 1, B):
-            mine, theirs = X[parts[a]], X[parts[b]]
-            D = (mine**2).sum(1)[:, None] - 2.0 * (mine @ theirs.T) + (theirs**2).sum(1)
+    for own in parts[first:]:
+        for other in parts:
+            if other == own:
+                continue
+            D = square[own, None] - 2.0 * (X[own] @ X[other].T) + square[other]
             D = np.sqrt(np.maximum(D, 0.0))
-            near = (D.min(1), D.min(0))  # of mine to theirs, of theirs to mine
-            for rows, best, other, at in (
-                (parts[a], near[0], near[1], D.argmin(1)),
-                (parts[b], near[1], near[0], D.argmin(0)),
-            ):
-                floor = LEAST * max(float(np.median(best)), 1e-300)
-                ratio[rows] = np.minimum(ratio[rows], best / np.maximum(other[at], floor))
-    return ratio
+            near, back = D.min(1), D.min(0)[D.argmin(1)]
+            floor = LEAST * max(float(np.median(near)), 1e-300)
+            ratio[own] = np.minimum(ratio[own], near / np.maximum(back, floor))
+    return ratio[edges[first] :]
 
 
 def _unit(X: Floats) -> Floats:

@@ -24,7 +24,7 @@ from .populations import Populations
 from .problem import Weights
 from .solvers import Solution, Solver, solver_of
 from .solvers.solution import check_rounds
-from .target import Cells, Summary, TargetRule
+from .target import Cells, MomentTarget, Summary, TargetRule
 from .targets import target_of
 
 __all__ = ["BatchProx"]
@@ -387,8 +387,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """Return what the parameters stand for, or say which one makes no sense."""
         weights = Weights(self.lambda_target, self.mu, self.lambda_id)
         rule = target_of(self.target, self.variance_matching, self.eps)
+        solver = solver_of(self.solver)
         rounds = rule.default_rounds if self.rounds == "auto" else check_rounds(self.rounds)
-        return Method(rule, solver_of(self.solver), rounds, weights, self.strength)
+        if self.rounds == "auto" and solver.needs_cells:
+            rounds = MomentTarget.default_rounds  # a solver that visits cells has no fixed point
+        return Method(rule, solver, rounds, weights, self.strength)
 
     def _checked(self, X: Any) -> tuple[Any, AnyAdapter | lazy.LazyAdapter]:
         check_is_fitted(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,7 +74,7 @@ class PopulationTarget:
         way is shortened as by a ridge of this many times the cells that would be due from it. 0 goes
         all the way.
     seed
-        Of the clustering and matching, which are the same for the same seed on any machine.
+        Of the clustering and matching, which are the same for the same seed.
     """
 
     conditioned: bool = True
@@ -126,7 +127,7 @@ class PopulationTarget:
         """Match populations of several batches, or those of each batch alone to a reference."""
         if reference is None:
             return self._among(summary)
-        settled = self._among(reference).center
+        settled = _settled(self, reference)
         parts = [
             self._to(summary.select([batch]), reference, settled)
             for batch in summary.batches.tolist()
@@ -162,13 +163,13 @@ class PopulationTarget:
         # Seen from where the batch as a whole goes: a type of its own must not take another's partners.
         along = X.copy()
         along[-rows.n.size :] += _medians(move, rows.n, own)[own]
-        partner &= rivalry(along, batch)[-rows.n.size :] <= RIVALS
+        first = int(batch[-1]) + 1 - summary.batches.size
+        partner &= rivalry(along, batch, first) <= RIVALS
         partnered = np.add.reduceat(partner * rows.n, at) / summary.by_batch.n
         center = rows.mean + np.where(partner[:, None], move, 0.0)
         scale, by_mean = np.ones_like(center), np.zeros(summary.batches.size, bool)
         if batch[-1] > 0:
             n = np.concatenate([others.rows.n, rows.n]) if others is not summary else rows.n
-            first = batch[-1] + 1 - summary.batches.size
             for b in np.flatnonzero(partnered < ALONE):
                 chance = _mirror_test(X, n, batch == first + b, self.seed)
                 by_mean[b] = chance <= CHANCE
@@ -180,6 +181,12 @@ class PopulationTarget:
             center[chosen] = (stretch[own] * rows.mean + shift[own])[chosen]
             scale[chosen] = stretch[own][chosen]
         return Placement(center, scale, partner, partnered, by_mean)
+
+
+@lru_cache(maxsize=1)
+def _settled(rule: PopulationTarget, reference: Populations) -> Floats:
+    """Where a reference has been put: the same for all that arrive at it."""
+    return rule._among(reference).center
 
 
 def _medians(move: Floats, n: Ints, batch: Ints) -> Floats:

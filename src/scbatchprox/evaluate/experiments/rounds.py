@@ -39,12 +39,15 @@ class RoundsSettings(Settings):
     ----------
     grid
         Numbers of rounds; 0 is the unrefined embedding. The exact solver's fixed point is added.
+    splits
+        Splits that the macro-F1 is the mean of.
     """
 
     data: tuple[str, ...] = choice(("sim_pbmc4", *REAL))
     runs: int = choice(1)
     upstreams: tuple[str, ...] = choice(("pca",))
     grid: tuple[int, ...] = choice((0, 1, 2, 3, 5, 10, 20, 50))
+    splits: int = 5
 
 
 def _jobs(trial: Trial) -> Iterator[Job]:
@@ -67,6 +70,7 @@ def _scores(
     trial: Trial, upstream: str, solver: str, rounds: int | None, run: int
 ) -> dict[str, float]:
     settings = trial.settings
+    assert isinstance(settings, RoundsSettings)
     before = trial.embed(upstream, run).Z
     Z, seconds = trial.refine(batchprox(solver, rounds=rounds), before, run)
     with scoring():
@@ -76,6 +80,7 @@ def _scores(
             trial.obs["cell_type"],
             before=before,
             profile=settings.profile,
+            runs=settings.splits,
             seed=settings.seed + run,
         )
     return {**numbers, "seconds": seconds}
@@ -87,6 +92,7 @@ def _against_none(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+    assert isinstance(settings, RoundsSettings)
     embedded = rows[~rows["upstream"].isin(CONTROLS)]
     by_rounds = _against_none(embedded)
     say = NAMES | {"0": "the unrefined embedding"}
@@ -110,7 +116,8 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
         "The paper does not say how many rounds it runs, so there is no number to set beside ours. 0 rounds "
         "is the unrefined embedding; the exact solver has a fixed point, which Adam has not.",
         settings.upstream_note,
-        f"A difference is clear if it exceeds {MARGIN}.",
+        f"Macro-F1 is the mean over {settings.splits} splits; all else has one value, and a difference is "
+        f"clear if it exceeds {MARGIN}.",
     ]
     return Story(findings, tables, notes)
 
