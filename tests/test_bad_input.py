@@ -94,7 +94,7 @@ class TestTransform:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "median"}, "Expected target to be one of 'moment', found 'median'"),
+        ({"target": "median"}, "Expected target to be one of 'moment', 'population' or a target"),
         ({"solver": "sgd"}, "Expected solver to be one of 'exact', 'adam' or a solver object"),
         ({"solver": 3}, "Expected solver to be one of"),
         ({"mu": -1}, "Expected mu to be a finite number >= 0, found -1"),

@@ -130,7 +130,8 @@ class TestInterruption:
         assert "the same command goes on" in err
         assert "Incomplete" in (tmp_path / "classify.md").read_text()
         so_far = rows_of(tmp_path).drop_duplicates(list(Key._fields))
-        assert 5 <= len(so_far) < 30
+        # The fifth may have been on disk and not yet in hand; the next run finds it.
+        assert 4 <= len(so_far) < 30
         invoke(*arguments(folder, tmp_path))
         pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
 
