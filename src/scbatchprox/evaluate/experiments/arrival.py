@@ -105,8 +105,9 @@ class FrozenReference:
 
     def part(self, batches: tuple[str, ...]) -> Embedding:
         """Return the embedding of the first batches, or of later ones."""
-        if self.upstream not in ("pca", "scvi"):  # came with the data, or is a control
-            return self.trial.embed_some(self._cells(batches), self.upstream)
+        if self.upstream not in ("pca", "scvi"):
+            # It came with the data, or is a control, whose coordinates must not depend on the part.
+            return Embedding(self.trial.embed(self.upstream).Z[self._cells(batches)])
         name = f"{self.upstream}-frozen"
         parts = (self.trial.fingerprint, asdict(self._recipe), self.first, batches)
         what = ""
