@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import hypothesis
 import numpy as np
 import pytest
@@ -16,3 +18,21 @@ hypothesis.settings.load_profile("scbatchprox")
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+#: What tests with a marker need; they run in `make test-heavy`, where all of it is installed.
+NEEDED = {
+    "bench": ("harmonypy", "rdkit", "scanpy", "scib_metrics"),
+    "scvi": ("scvi",),
+    "torch": ("torch",),
+}
+
+
+def pytest_collection_modifyitems(items):
+    for name, packages in NEEDED.items():
+        missing = [package for package in packages if find_spec(package) is None]
+        if missing:
+            skip = pytest.mark.skip(reason=f"needs {', '.join(missing)}: make test-heavy")
+            for item in items:
+                if item.get_closest_marker(name):
+                    item.add_marker(skip)
