@@ -196,9 +196,8 @@ def mixture(
                                 uk = u[first + k]
                                 for j in range(d):
                                     U[j] += weight * uk[j]
-                    if (
-                        total == 0.0
-                    ):  # no distance is a number: nor is the cell, or it is far too large
+                    # No distance is a number: nor is the cell, or it is far too large.
+                    if total == 0.0:
                         finite = False
                         continue
                     for j in range(d):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,7 @@ class Anchors:
     def packed(self) -> tuple[np.ndarray, np.ndarray]:
         """Centres about their origin, (d, K) per batch one after the other, and half their squares."""
         about = (self.center - self.origin[self.batch]).astype(np.float32)
-        pieces = [
-            about[lo:hi].T.ravel() for lo, hi in zip(self.start, self.start[1:], strict=False)
-        ]
+        pieces = [about[lo:hi].T.ravel() for lo, hi in pairwise(self.start)]
         half = (about.astype(np.float64) ** 2).sum(1) / 2.0
         return np.concatenate(pieces), half.astype(np.float32)
 
@@ -150,8 +149,7 @@ def find_anchors(sample: Any, labels: Labels, n_cells: Ints, seed: int = 0) -> A
     other batches there are.
     """
     sample = np.asarray(sample.toarray() if hasattr(sample, "toarray") else sample)
-    order = np.argsort(labels.codes, kind="stable")
-    rows = np.split(order, np.cumsum(labels.n)[:-1])
+    rows = labels.rows()
     k = n_populations(n_cells)
 
     def centers(b: int) -> Floats:

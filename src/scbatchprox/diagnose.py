@@ -83,14 +83,11 @@ def diagnose(
     return diagnosis(model, cells, seed=seed)
 
 
-def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0, sample: Any = None) -> pd.DataFrame:
-    """:func:`diagnose` for a fitted model and its cells, wherever they are.
-
-    ``sample`` are the cells at ``sample_rows(cells.labels, seed)``, if they have been read already.
-    """
+def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
+    """:func:`diagnose` for a fitted model and its cells, wherever they are."""
     rows = sample_rows(cells.labels, seed)
     labels = cells.labels.at(rows)
-    some = lazy.LabelledCells(cells.take(rows) if sample is None else sample, labels)
+    some = lazy.LabelledCells(cells.take(rows), labels)
     populations, placed = _placed(model, some, seed)
     at = np.searchsorted(populations.batches, labels.batches)
     # By position: labels may be booleans, which pandas takes for a mask.

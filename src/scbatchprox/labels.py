@@ -67,6 +67,10 @@ class Labels:
         """The labels of some rows (an index or a slice), among the same batches."""
         return Labels(self.codes[rows], self.batches)
 
+    def rows(self) -> list[np.ndarray]:
+        """The rows of each batch, in their order."""
+        return np.split(np.argsort(self.codes, kind="stable"), np.cumsum(self.n)[:-1])
+
     @property
     def n(self) -> np.ndarray:
         """Cells per batch."""

@@ -100,8 +100,7 @@ class LabelledCells:
         """The cells of each batch alone, in their order; a Dask array stays as it is."""
         if is_lazy(self.Z) or self.labels.batches.size == 1:
             return [self]
-        order = np.argsort(self.labels.codes, kind="stable")
-        parts = np.split(order, np.cumsum(self.labels.n)[:-1])
+        parts = self.labels.rows()
         return [
             LabelledCells(self.Z[rows], Labels(np.zeros(rows.size, np.int32), batches))
             for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)

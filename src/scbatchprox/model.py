@@ -161,7 +161,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def movement(self) -> pd.DataFrame:
         """Return how far each batch moved and how much it was scaled, one row per batch."""
         check_is_fitted(self)
-        return self.adapter_.movement(self.seen_.moments)
+        return self.movement_of(self.seen_.moments)
 
     def movement_of(self, summary: Summary) -> pd.DataFrame:
         """Return :meth:`movement` for some of the batches, or other cells of them; see :meth:`describe`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -126,18 +126,14 @@ class PopulationTarget:
     def place(self, summary: Populations, reference: Populations | None = None) -> Placement:
         """Match populations of several batches, or those of each batch alone to a reference."""
         if reference is None:
-            return self._among(summary)
-        settled = _settled(self, reference)
+            return _among(self, summary)
+        settled = _among(self, reference).center
         parts = [
             self._to(summary.select([batch]), reference, settled)
             for batch in summary.batches.tolist()
         ]
-        return Placement(*(np.concatenate(part) for part in zip(*map(_fields, parts), strict=True)))
-
-    def _among(self, summary: Populations) -> Placement:
-        populations, batch = summary.rows, summary.anchors.batch
-        move = match(populations.mean, populations.n, batch, ridge=self.ridge, seed=self.seed)
-        return self._placed(summary, move, summary, batch, populations.mean)
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return Placement(*(np.concatenate(column) for column in columns))
 
     def _to(self, newcomer: Populations, reference: Populations, settled: Floats) -> Placement:
         """One batch to populations that stay where they have been put."""
@@ -183,10 +179,12 @@ class PopulationTarget:
         return Placement(center, scale, partner, partnered, by_mean)
 
 
-@lru_cache(maxsize=1)
-def _settled(rule: PopulationTarget, reference: Populations) -> Floats:
-    """Where a reference has been put: the same for all that arrive at it."""
-    return rule._among(reference).center
+@lru_cache(maxsize=2)
+def _among(rule: PopulationTarget, summary: Populations) -> Placement:
+    """Populations placed among themselves: the same for the fit, its diagnosis, and all that arrive later."""
+    rows, batch = summary.rows, summary.anchors.batch
+    move = match(rows.mean, rows.n, batch, ridge=rule.ridge, seed=rule.seed)
+    return rule._placed(summary, move, summary, batch, rows.mean)
 
 
 def _medians(move: Floats, n: Ints, batch: Ints) -> Floats:
@@ -231,7 +229,3 @@ def _mirror_test(X: Floats, n: Ints, mine: np.ndarray, seed: int) -> float:
     signs = signs[(signs < 0).any(1)]  # with no coordinate mirrored it is the batch itself
     mirrored = [misfit(A * sign) for sign in signs]
     return float((1 + np.sum(np.array(mirrored) <= misfit(A))) / (1 + MIRRORS))
-
-
-def _fields(placed: Placement) -> tuple[Any, ...]:
-    return placed.center, placed.scale, placed.partner, placed.partnered, placed.by_mean

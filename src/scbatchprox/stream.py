@@ -107,9 +107,9 @@ def refine_file(
             lazy.refuse(solver_of(model.solver))
         blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it
         cells = (job.in_memory(), job.labels) if needs_cells else None
-        summary = blank.describe(lazy.LabelledCells(*cells) if cells else source, job.population)
-        model.fit_moments(summary, cells)
-        table = diagnosis(model, source) if diagnosed else None
+        read = lazy.LabelledCells(*cells) if cells else source
+        model.fit_moments(blank.describe(read, job.population), cells)
+        table = diagnosis(model, read) if diagnosed else None
         warn_of(model, table)
         model.diagnosis_ = table
         model.provenance_ = {
