@@ -358,23 +358,25 @@ class TestArrival:
         again.part(("c",))
         assert "model" not in vars(again)
 
-    def test_frozen_arrivals_move_no_old_cell(self, rng):
+    @pytest.mark.parametrize("params", [{}, {"target": "population", "rounds": "auto"}])
+    def test_frozen_arrivals_move_no_old_cell(self, params, rng):
         parts = [rng.normal(at, 1 + at, (30 + at, 4)) for at in range(4)]
         batches = [np.repeat(["a", "b"], 15), *(np.full(30 + at, f"new{at}") for at in range(1, 4))]
-        before, _ = add_frozen(parts[:2], batches[:2])
-        after, seconds = add_frozen(parts, batches)
+        before, _ = add_frozen(parts[:2], batches[:2], **params)
+        after, seconds = add_frozen(parts, batches, **params)
         np.testing.assert_array_equal(after[: len(before)], before)
         assert seconds > 0
         swapped, _ = add_frozen(
-            [parts[at] for at in (0, 2, 1, 3)], [batches[at] for at in (0, 2, 1, 3)]
+            [parts[at] for at in (0, 2, 1, 3)], [batches[at] for at in (0, 2, 1, 3)], **params
         )
         np.testing.assert_array_equal(swapped[30:62], after[61:93])
 
-    def test_refitted_arrivals_are_a_fit_to_all(self, rng):
+    @pytest.mark.parametrize("params", [{}, {"target": "population", "rounds": "auto"}])
+    def test_refitted_arrivals_are_a_fit_to_all(self, params, rng):
         parts = [rng.normal(at, 1 + at, (30, 4)) for at in range(3)]
         batches = [np.full(30, name) for name in "abc"]
-        found, _ = add_and_refit(parts, batches)
-        expected = BatchProx().fit_transform(
+        found, _ = add_and_refit(parts, batches, **params)
+        expected = BatchProx(**params).fit_transform(
             np.concatenate(parts), batch=np.repeat(list("abc"), 30)
         )
         np.testing.assert_allclose(found, expected, atol=1e-10)

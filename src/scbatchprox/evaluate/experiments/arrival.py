@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -135,9 +135,14 @@ class FrozenReference:
         return np.asarray(self.trial.obs["batch"].isin(batches))
 
 
-def add_frozen(parts: Sequence[np.ndarray], batches: Sequence[Any]) -> tuple[np.ndarray, float]:
+_POPULATION: dict[str, Any] = {"target": "population", "rounds": "auto"}
+
+
+def add_frozen(
+    parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
+) -> tuple[np.ndarray, float]:
     """Refine each part as it comes; return all of them, and the seconds that the last one took."""
-    model, refined, seconds = BatchProx(rounds=ROUNDS), [], 0.0
+    model, refined, seconds = BatchProx(**{"rounds": ROUNDS} | params), [], 0.0
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
         model.partial_fit(Z, batch=batch, policy="frozen")
@@ -146,9 +151,11 @@ def add_frozen(parts: Sequence[np.ndarray], batches: Sequence[Any]) -> tuple[np.
     return np.concatenate(refined), seconds
 
 
-def add_and_refit(parts: Sequence[np.ndarray], batches: Sequence[Any]) -> tuple[np.ndarray, float]:
+def add_and_refit(
+    parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
+) -> tuple[np.ndarray, float]:
     """Refit to all parts as they come; return them, and the seconds of the last fit and of moving all."""
-    model, started = BatchProx(rounds=ROUNDS), perf_counter()
+    model, started = BatchProx(**{"rounds": ROUNDS} | params), perf_counter()
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
         model.partial_fit(Z, batch=batch, policy="refit")
@@ -157,4 +164,9 @@ def add_and_refit(parts: Sequence[np.ndarray], batches: Sequence[Any]) -> tuple[
 
 
 #: What only makes sense with an order of arrival, beside :data:`~scbatchprox.evaluate.baselines.METHODS`.
-ADDING: dict[str, Adding] = {"batchprox_frozen": add_frozen, "batchprox_refit": add_and_refit}
+ADDING: dict[str, Adding] = {
+    "batchprox_frozen": add_frozen,
+    "batchprox_refit": add_and_refit,
+    "batchprox_population_frozen": partial(add_frozen, **_POPULATION),
+    "batchprox_population_refit": partial(add_and_refit, **_POPULATION),
+}

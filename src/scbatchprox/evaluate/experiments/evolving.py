@@ -29,7 +29,10 @@ class ContinualSettings(ArrivalSettings):
     known_methods: ClassVar[tuple[str, ...]] = (*METHODS, *ADDING)
 
     methods: tuple[str, ...] = choice(
-        ("unrefined", "harmony", "batchprox_frozen", "batchprox_refit")
+        (
+            *("unrefined", "harmony", "batchprox_frozen", "batchprox_refit"),
+            *("batchprox_population_frozen", "batchprox_population_refit"),
+        )
     )
 
 

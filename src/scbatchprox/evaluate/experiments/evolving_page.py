@@ -78,7 +78,7 @@ def _notes(settings: Settings, frozen: bool) -> list[str]:
     how = (
         "The embedding is fitted to the first batches alone and then frozen: PCA projects later batches "
         "with its genes, means and loadings; scVI maps each later batch by surgery on the reference. "
-        "scBatchProx frozen adds a row for each new batch and moves no old cell; refit fits all rows "
+        "scBatchProx frozen adds rows for each new batch and moves no old cell; refit fits all rows "
         "anew from stored moments; both need the exact solver, as Adam would visit old cells. Harmony "
         "cannot add a batch: it is run again on all cells."
         if frozen

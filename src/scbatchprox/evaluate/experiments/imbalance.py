@@ -15,7 +15,8 @@ from ..baselines import METHODS
 from ..metrics import affected_f1, ilisi, macro_f1
 from .experiment import Experiment
 from .journal import Job, Key
-from .page import NAMES, Story, summary
+from .page import NAMES, Story, beside, summary
+from .promises import FALL
 from .settings import Settings, choice
 from .trial import Trial, scoring
 from .verdict import MARGIN, compare, variants
@@ -131,6 +132,25 @@ def _once(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~again]
 
 
+def _kept(drops: pd.DataFrame) -> list[str]:
+    """Say whether a type that one batch lost is told apart as before, and what losing cells does alone."""
+    said = []
+    ablated = drops[drops["condition"] == "ablation"]
+    for (data, upstream), part in ablated.groupby(["dataset", "upstream"], sort=False):
+        fall = part.groupby("method")["value"].mean()
+        if "batchprox_population" not in fall:
+            continue
+        ours, alone = fall["batchprox_population"], fall.get("unrefined", np.nan)
+        kept = "kept" if ours <= FALL else "missed"
+        own = part[part["method"] == "batchprox_population"]["value"]
+        said.append(
+            f"Promise of the population target, affected F1 after ablation within {FALL} of balanced: "
+            f"{kept} on {data} ({NAMES.get(upstream, upstream)}), where it falls by "
+            f"{beside(ours, own.std(ddof=1))}, and that of the unrefined embedding by {alone:.3f}."
+        )
+    return said
+
+
 def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
     assert isinstance(settings, ImbalanceSettings)
     drops = _drops(rows)
@@ -151,6 +171,7 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
         compare(drops, "drop", method, "unrefined", by, names=_SAY).sentence("perturbations")
         for method in variants(rows)
     ]
+    findings += _kept(drops)
     notes = [
         f'"downsample" keeps {settings.keep:.0%} of one type in one batch, "ablation" none; every '
         f"type in every batch in turn (at most {settings.max_cases} pairs, those with most cells, of "

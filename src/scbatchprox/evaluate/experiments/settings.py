@@ -54,7 +54,9 @@ class Settings:
     data: tuple[str, ...] = choice(())
     runs: int = choice(5)
     upstreams: tuple[str, ...] = choice(("pca", "scvi"))
-    methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", "batchprox_adam"))
+    methods: tuple[str, ...] = choice(
+        ("unrefined", "harmony", "batchprox", "batchprox_adam", "batchprox_population")
+    )
     controls: bool = choice(True)
     seed: int = 0
     n_components: int = 40
