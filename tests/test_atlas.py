@@ -754,6 +754,35 @@ class TestCommands:
             ).stdout
         )
 
+    @pytest.mark.parametrize("target", ["moment", "population"])
+    def test_advice_before_anything_is_added(self, target, tmp_path, rng):
+        """Alike, half new, and nothing in common: three batches whose advice is known beforehand."""
+        types = 12.0 * np.array([[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 1, 1]])
+        make = {"first": [0, 1, 2], "alike": [0, 1, 2], "partly": [2, 3, 3], "other": [3]}
+        for name, kinds in make.items():
+            Z = np.concatenate([types[k] + rng.normal(size=(80, 4)) for k in kinds])
+            obs = pd.DataFrame({"donor": name}, index=[f"{name}{i}" for i in range(len(Z))])
+            ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / f"{name}.h5ad")
+        at = tmp_path / "atlas"
+        run("init", at, "--target", target)
+        run("add", at, tmp_path / "first.h5ad", "--batch-key", "donor")
+        before = content(at)
+        told, advice = {}, {}
+        for name in ("alike", "partly", "other"):
+            told[name] = run("add", at, tmp_path / f"{name}.h5ad", "--dry-run").stdout
+            (row,) = answer("add", at, tmp_path / f"{name}.h5ad", "--dry-run")["judgement"]
+            advice[name] = row["advice"]
+            assert f"Advice: {row['advice']}." in " ".join(told[name].split())
+            assert ("partnered" in row) == (target == "population")
+        assert content(at) == before
+        assert advice["alike"] == "safe"
+        if target == "population":
+            assert advice["partly"].startswith("move with care: ")
+            assert "67% of its cells have nothing like them in the atlas" in advice["partly"]
+            assert advice["other"].startswith("leave alone: ")
+        else:
+            assert not advice["other"].startswith("safe")
+
     def test_scores_in_a_table_and_in_obs(self, files, c, monkeypatch):
         monkeypatch.setattr("scbatchprox.stream.CHUNK_BYTES", 4 * 8 * 7)  # several chunks
         at = files / "lung"

@@ -394,6 +394,22 @@ class TestCluster:
             found = getattr(ad, f"read_{suffix}")(path).obsm["X_pca_batchprox"]
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
+    @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+    def test_populations_on_a_cluster(self, adata, tmp_path, suffix, monkeypatch):
+        """Populations are found, counted and moved by workers, and are those of one process."""
+        path, beside = tmp_path / f"cells.{suffix}", tmp_path / f"beside.{suffix}"
+        getattr(adata, f"write_{suffix}")(path)
+        monkeypatch.setattr("scbatchprox.stream.CHUNK_BYTES", 5 * 8 * 25)
+        how = ("--batch-key", "batch", "--target", "population")
+        run("refine", path, *how, "--out", beside, "--dask")
+        run("refine", path, *how, "--in-place")
+        Z, batch = adata.obsm["X_pca"], adata.obs["batch"]
+        expected = BatchProx(target="population").fit_transform(Z, batch=batch)
+        assert np.abs(expected - Z).max() > 0.1
+        for file in (path, beside):
+            found = getattr(ad, f"read_{suffix}")(file).obsm["X_pca_batchprox"]
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
     def test_scheduler_elsewhere(self, path, adata):
         distributed = pytest.importorskip("distributed")
         with distributed.LocalCluster(
