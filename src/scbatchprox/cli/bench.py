@@ -122,7 +122,7 @@ def bench(
         facts: dict[str, Any] = {}
         for which in chosen:
             command = _command(which, given, config, quick, out)
-            with speaker.progress() as progress:
+            with speaker.progress(cells=False) as progress:
                 try:
                     done = run(
                         EXPERIMENTS[which],

@@ -72,7 +72,7 @@ def evaluate(
         o.apart(path=path, labels=labels, out=out)
         if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
             raise BadValue(f"Expected a place for a .csv as --out, found {out}.")
-        with speaker.progress() as progress:
+        with speaker.progress(cells=False) as progress:
             scored = evaluate_file(
                 path,
                 batch_key,

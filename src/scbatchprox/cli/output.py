@@ -36,6 +36,13 @@ class _RowsPerSecond(ProgressColumn):
         return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
 
 
+class _SoFar(ProgressColumn):
+    """For what is counted in something else than cells: bytes of a download, rows of a table of results."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:,.0f} / {task.total or 0:,.0f}", style="progress.data.speed")
+
+
 @dataclass
 class Speaker:
     """What a command says, and to whom: a person, a machine (``--json``) or nobody (``--quiet``)."""
@@ -90,12 +97,12 @@ class Speaker:
         raise typer.Exit(code)
 
     @contextmanager
-    def progress(self) -> Iterator[Callback]:
-        """Offer a callback that draws a bar per stage; silent where nobody looks."""
+    def progress(self, *, cells: bool = True) -> Iterator[Callback]:
+        """Offer a callback that draws a bar per stage, of cells or not; silent where nobody looks."""
         silent = self.quiet or self.as_json or not sys.stderr.isatty()
         bars = Progress(
             TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-            _RowsPerSecond(), TimeRemainingColumn(), console=self.err, disable=silent,
+            _RowsPerSecond() if cells else _SoFar(), TimeRemainingColumn(), console=self.err, disable=silent,
         )  # fmt: skip
         tasks: dict[str, Any] = {}
 

@@ -12,13 +12,14 @@ import pandas as pd
 from ...report.figures import dots
 from ..baselines import ROUNDS, batchprox, unrefined
 from ..metrics import ilisi
+from ..metrics.cells import scoring
 from . import paper
 from .classify import ORIGINALS, REAL, SIMULATED
 from .experiment import Experiment
 from .journal import Job
 from .page import NAMES, Story, beside, summary
 from .settings import Settings, choice
-from .trial import Trial, both_splits, scoring
+from .trial import Trial, both_splits
 from .verdict import MARGIN, compare
 
 if TYPE_CHECKING:

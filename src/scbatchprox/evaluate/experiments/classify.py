@@ -12,13 +12,14 @@ import pandas as pd
 from ...report.figures import dots
 from ..baselines import CONTROLS, METHODS, ROUNDS
 from ..metrics import ilisi, leave_one_batch_out_f1, silhouette
+from ..metrics.cells import scoring
 from . import paper
 from .experiment import Experiment
 from .journal import Job
 from .page import NAMES, Story, beside, summary
 from .promises import note, promised
 from .settings import Settings, choice
-from .trial import Trial, both_splits, scoring
+from .trial import Trial, both_splits
 from .verdict import MARGIN, compare, variants
 
 if TYPE_CHECKING:

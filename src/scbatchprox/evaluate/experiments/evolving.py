@@ -12,12 +12,13 @@ import pandas as pd
 
 from ..baselines import CONTROLS, METHODS
 from ..metrics import scib
+from ..metrics.cells import scoring
 from .arrival import ADDING, ArrivalSettings, FrozenReference, orders_of
 from .evolving_page import draw, tell
 from .experiment import Experiment
 from .journal import Job
 from .settings import choice
-from .trial import Trial, scoring
+from .trial import Trial
 
 __all__ = ["CONTINUAL", "CUMULATIVE", "ContinualSettings", "CumulativeSettings"]
 

@@ -13,12 +13,13 @@ import pandas as pd
 from ...report.figures import dots
 from ..baselines import METHODS
 from ..metrics import affected_f1, ilisi, macro_f1
+from ..metrics.cells import scoring
 from .experiment import Experiment
 from .journal import Job, Key
 from .page import NAMES, Story, beside, summary
 from .promises import FALL
 from .settings import Settings, choice
-from .trial import Trial, scoring
+from .trial import Trial
 from .verdict import MARGIN, compare, variants
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from ...report.figures import dots
 from ..baselines import CONTROLS, METHODS
 from ..datasets import Dataset, load, molecules
 from ..datasets.molecules import read_smiles
+from ..metrics.cells import scoring
 from . import paper
 from .experiment import Experiment
 from .journal import Job
 from .page import NAMES, Story, beside, summary
 from .settings import Settings, choice
-from .trial import Trial, both_splits, scoring
+from .trial import Trial, both_splits
 from .verdict import MARGIN, compare, variants
 
 if TYPE_CHECKING:

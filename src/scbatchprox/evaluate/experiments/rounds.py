@@ -12,12 +12,13 @@ import pandas as pd
 from ...report.figures import lines
 from ..baselines import CONTROLS, batchprox
 from ..metrics import scores
+from ..metrics.cells import scoring
 from .classify import REAL
 from .experiment import Experiment
 from .journal import Job
 from .page import NAMES, Story, summary
 from .settings import Settings, choice
-from .trial import Trial, scoring
+from .trial import Trial
 from .verdict import MARGIN, compare
 
 if TYPE_CHECKING:

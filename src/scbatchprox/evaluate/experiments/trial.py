@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ..._atomic import replacing
 from ..._version import __version__
@@ -29,7 +28,6 @@ __all__ = [
     "both_splits",
     "fingerprint_of",
     "sample",
-    "scoring",
     "subset",
 ]
 
@@ -161,15 +159,6 @@ class Trial:
         key = Key(self.experiment, self.dataset.name, upstream, method, condition, step, run)
         mark = digest(self.fingerprint, self.settings.of_a_row(), __version__)
         return Job(key, mark, work)
-
-
-def scoring() -> Any:
-    """Return a context in which linear algebra has one thread.
-
-    Scores are made of many small products, for which a second thread is no gain, and a great loss
-    where others use the processor too. Methods are timed outside of it.
-    """
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def both_splits(Z: np.ndarray, classes: Any, seed: int, run: int) -> dict[str, float]:
