@@ -276,19 +276,25 @@ class TestWrongUse:
             (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a place for a file"),
         ],
     )  # fmt: skip
-    def test_is_one_sentence_and_exit_code_2(self, path, arguments, sentence):
+    def test_is_one_sentence_and_exit_code_2(self, path, arguments, sentence, monkeypatch):
         before = path.read_bytes()
-        done = command("refine", path, *arguments, cwd=path.parent)
-        assert done.returncode == 2
+        monkeypatch.chdir(path.parent)
+        done = run("refine", path, *arguments, code=2)
         assert sentence in done.stderr
         assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
         assert path.read_bytes() == before
 
+    def test_is_what_a_shell_sees(self, path):
+        done = command("refine", path, "--batch-key", "plate", "--in-place")
+        assert done.returncode == 2
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+        assert "no column 'plate'" in done.stderr
+
     def test_options_of_no_command(self, path):
-        assert command("refine", path).returncode == 2
-        assert command("refine", path, "--batch-key", "batch", "--wrong").returncode == 2
-        assert command("nonsense").returncode == 2
+        run("refine", path, code=2)
+        run("refine", path, "--batch-key", "batch", "--wrong", code=2)
+        run("nonsense", code=2)
 
     def test_bad_files(self, tmp_path):
         (tmp_path / "x.h5ad").write_bytes(b"no")
