@@ -1028,12 +1028,16 @@ class TestPlacement:
             np.testing.assert_allclose(target.mean[b], Z[codes == b].mean(0), atol=1e-10)
 
     @pytest.mark.parametrize("d", [5, 8, 10, 20])
+    @pytest.mark.parametrize("lambda_id", [1e-3, 0.0, 1.0])
+    @pytest.mark.parametrize("together", [True, False], ids=["together", "later"])
     @BOTH
-    def test_a_batch_far_from_all_that_has_their_shape_goes_by_its_mean(self, target, d):
+    def test_a_batch_far_from_all_that_has_their_shape_goes_by_its_mean(
+        self, target, together, lambda_id, d
+    ):
         """The same five types, so far away that nothing matches: the means are trusted.
 
-        As far as the paper's procedure goes by default; without an identity term exactly so, but for
-        populations of a single cell, which have no width to scale.
+        Every cell goes exactly as far as the paper's procedure goes by default, whatever its population:
+        three rounds hold back enough, and one of a single cell has no width of its own to scale.
         """
         rng = np.random.default_rng(0)
         n = [[200, 120, 60, 90, 150]] * 2
@@ -1041,11 +1045,22 @@ class TestPlacement:
             rng, [[0, 1, 2, 3, 4]] * 2, np.zeros((2, d)), n=n, d=d, sep=8.0
         )
         Z[batch == 1] += oracles.direction(rng, d, 200.0)
-        result = refined(Z, batch, target=target, lambda_id=0)
-        expected = BatchProx().fit_transform(Z, batch=batch)
-        off, way = (np.linalg.norm(X, axis=1).mean() for X in (result - expected, expected - Z))
-        assert way > 20.0
-        assert off < (0.02 if target.conditioned else 1e-6) * way
+        models = [BatchProx(target=target, lambda_id=lambda_id), BatchProx()]
+        for model in models:
+            for part in [[0, 1]] if together else [[0], [1]]:
+                rows = np.isin(batch, part)
+                model.partial_fit(Z[rows], batch=batch[rows])
+        result, expected = (model.transform(Z, batch=batch) for model in models)
+        assert np.linalg.norm(expected - Z, axis=1).mean() > 20.0
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-8)
+
+    @BOTH
+    def test_no_pull_moves_nothing_by_its_mean_either(self, target):
+        rng = np.random.default_rng(0)
+        n = [[200, 120, 60, 90, 150]] * 2
+        Z, batch, _ = oracles.typed_cells(rng, [[0, 1, 2, 3, 4]] * 2, np.zeros((2, 8)), n=n, d=8)
+        Z[batch == 1] += oracles.direction(rng, 8, 200.0)
+        np.testing.assert_array_equal(refined(Z, batch, target=target, lambda_target=0), Z)
 
     @pytest.mark.parametrize("d", [5, 8, 10, 20])
     def test_one_of_another_shape_stays(self, d):

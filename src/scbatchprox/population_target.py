@@ -114,14 +114,15 @@ class PopulationTarget:
     def __call__(self, summary: Populations, reference: Populations | None = None) -> Target:
         """Return the target of every row, among themselves or to a reference."""
         placed = self.place(summary, reference)
-        populations = summary.rows
+        populations, batch = summary.rows, summary.anchors.batch
         if self.conditioned:
-            return Target(populations.mean, placed.center, placed.scale)
+            settled = placed.by_mean[batch]
+            return Target(populations.mean, placed.center, placed.scale, settled)
         # The affine map nearest to the target of all cells of a batch that scales as the target does.
         at, whole = summary.anchors.start[:-1], summary.by_batch
-        share = (populations.n / whole.n[summary.anchors.batch])[:, None]
+        share = (populations.n / whole.n[batch])[:, None]
         move = np.add.reduceat(share * (placed.center - populations.mean), at)
-        return Target(whole.mean, whole.mean + move, placed.scale[at])
+        return Target(whole.mean, whole.mean + move, placed.scale[at], placed.by_mean)
 
     def place(self, summary: Populations, reference: Populations | None = None) -> Placement:
         """Match populations of several batches, or those of each batch alone to a reference."""

@@ -40,11 +40,15 @@ class Target:
         (B, d) where it should go; :math:`\hat\mu` in every row for the paper's target.
     scale
         (B, d) :math:`r_b`.
+    settled
+        (B,) rows that have been held back already, since their target is where a run has ended. A fit
+        that goes all the way takes them there and does not hold them back again. ``None`` for no row.
     """
 
     mean: Floats
     center: Floats
     scale: Floats
+    settled: np.ndarray | None = None
 
     @property
     def shift(self) -> Floats:
