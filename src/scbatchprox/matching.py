@@ -14,6 +14,7 @@ import numpy as np
 from ._nearest import kmeans
 from ._threads import parallel_map
 from ._types import Floats, Ints
+from .meeting import WIDE, meet
 
 __all__ = ["match", "reach", "rivalry"]
 
@@ -25,6 +26,8 @@ PER_GROUP, GROUPS, PARTNERS, FEW_GROUPS = 30, 100, 3, 20
 GROUPINGS = 5
 #: Alternations of grouping and moving, of groups and their centres, and of the k-means they start from.
 ROUNDS, INNER, SEEDING = 5, 4, 8
+#: Noise of the field by which mutual neighbours meet, in units of the ridge.
+NOISE = 0.1
 #: Populations count as at least this far apart, in units of how far they usually are.
 LEAST = 1e-3
 #: Rows of a table of distances that are held at once.
@@ -39,6 +42,7 @@ def match(
     *,
     ridge: float = 0.2,
     seed: int = 0,
+    width: float = np.inf,
 ) -> Floats:
     r"""(P, d) the way of populations at ``X`` (P, d), sorted by ``batch``, to their partners elsewhere.
 
@@ -57,6 +61,9 @@ def match(
         way.
     seed
         Of the groupings.
+    width
+        Variance of the cells about their populations, over all coordinates: what is many times further
+        than cells of one population are from each other is no neighbour.
     """
     batch, weight = np.asarray(batch), n.astype(np.float64)[:, None]
     if batch[-1] == 0:
@@ -64,7 +71,14 @@ def match(
     X = X - (weight * X).sum(0) / weight.sum()  # directions are seen from amid the cells
     seeds = range(seed, seed + GROUPINGS)
     ways = parallel_map(lambda one: _grouping(X, weight, batch, still, ridge, one), seeds)
-    return np.asarray(np.mean(ways, axis=0))
+    grouped = np.mean(ways, axis=0)
+    # Groups and mutual neighbours err in different ways: the average of both errs least.
+    start = np.searchsorted(batch, np.arange(int(batch[-1]) + 2))
+    fixed = np.zeros(start.size - 1, bool) if still is None else still
+    at = start[:-1]
+    common = np.add.reduceat(weight * grouped, at) / np.add.reduceat(weight, at)
+    met = meet(X, n, start, common, fixed, NOISE * ridge, width)
+    return np.asarray((grouped + met) / 2.0)
 
 
 def _grouping(
@@ -135,10 +149,12 @@ def _ridge_moves(
     return np.concatenate([R[part] @ offset[b] for b, part in enumerate(parts)])
 
 
-def reach(X: Floats, batch: Ints) -> Floats:
+def reach(X: Floats, batch: Ints, width: float = np.inf) -> Floats:
     """(P,) distance to the nearest population of another batch, over how far apart populations are there.
 
-    Infinite if there is no other batch.
+    Infinite if there is no other batch. Populations count as no further apart than their ``width``, the
+    variance of cells about them, allows: coarse ones, one a type, are not alike because types are far
+    apart.
     """
     own, other = np.full((2, len(X)), np.inf)
     at = np.zeros(len(X), np.int64)
@@ -159,6 +175,10 @@ def reach(X: Floats, batch: Ints) -> Floats:
     here, there = np.where(np.isinf(own), own[at], own), np.where(np.isinf(own[at]), own, own[at])
     spacing = np.sqrt(here) * np.sqrt(there)
     usual = np.median(spacing[np.isfinite(spacing)]) if np.isfinite(spacing).any() else 0.0
+    if (
+        width > 0.0
+    ):  # a batch of one population has no spacing, and populations of one cell no width
+        spacing = np.where(np.isinf(spacing), spacing, np.minimum(spacing, np.sqrt(WIDE * width)))
     spacing = np.maximum(spacing, LEAST * usual)  # populations may coincide
     ratio = np.where(other > 0, np.inf, 0.0)
     np.divide(other, spacing, out=ratio, where=(spacing > 0) & np.isfinite(other))

@@ -143,11 +143,18 @@ class PopulationTarget:
         n = np.concatenate([reference.rows.n, newcomer.rows.n])
         batch = np.concatenate([reference.anchors.batch, np.full(K, B)])
         still = np.arange(B + 1) < B
-        move = match(X, n, batch, still, ridge=self.ridge, seed=self.seed)[-K:]
-        return self._placed(newcomer, move, reference, batch, X)
+        width = _width(newcomer, reference)
+        move = match(X, n, batch, still, ridge=self.ridge, seed=self.seed, width=width)[-K:]
+        return self._placed(newcomer, move, reference, batch, X, width)
 
     def _placed(
-        self, summary: Populations, move: Floats, others: Populations, batch: Ints, X: Floats
+        self,
+        summary: Populations,
+        move: Floats,
+        others: Populations,
+        batch: Ints,
+        X: Floats,
+        width: float,
     ) -> Placement:
         """Take back the way of what has no partner, and look at the means of batches without any.
 
@@ -156,7 +163,7 @@ class PopulationTarget:
         rows, own, at = summary.rows, summary.anchors.batch, summary.anchors.start[:-1]
         there = X.copy()
         there[-rows.n.size :] += move
-        partner = reach(there, batch)[-rows.n.size :] <= APART
+        partner = reach(there, batch, width)[-rows.n.size :] <= APART
         # Seen from where the batch as a whole goes: a type of its own must not take another's partners.
         along = X.copy()
         along[-rows.n.size :] += _medians(move, rows.n, own)[own]
@@ -184,8 +191,14 @@ class PopulationTarget:
 def _among(rule: PopulationTarget, summary: Populations) -> Placement:
     """Populations placed among themselves: the same for the fit, its diagnosis, and all that arrive later."""
     rows, batch = summary.rows, summary.anchors.batch
-    move = match(rows.mean, rows.n, batch, ridge=rule.ridge, seed=rule.seed)
-    return rule._placed(summary, move, summary, batch, rows.mean)
+    width = _width(summary)
+    move = match(rows.mean, rows.n, batch, ridge=rule.ridge, seed=rule.seed, width=width)
+    return rule._placed(summary, move, summary, batch, rows.mean, width)
+
+
+def _width(*parts: Populations) -> float:
+    """Variance of cells about their populations' means, over all coordinates."""
+    return float(sum(p.rows.m2.sum() for p in parts) / sum(p.n_cells for p in parts))
 
 
 def _medians(move: Floats, n: Ints, batch: Ints) -> Floats:
