@@ -15,7 +15,7 @@ from ._kernels import compiled, rows_by_batch
 __all__ = ["kmeans", "mixture", "nearest"]
 
 #: Weights of a mixture below ``exp(FAINT)`` of the largest are left out; what remains is weighed anew.
-FAINT = np.float32(-12.0)
+FAINT = np.float32(-8.0)
 
 
 @compiled
@@ -58,7 +58,10 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
     Fewer, if there are fewer distinct rows.
     """
     n, d = X.shape
-    near = np.ones(n)
+    columns = np.ascontiguousarray(
+        X.T
+    )  # the inner loop runs along rows, which do not wait for each other
+    near, far = np.ones(n), np.empty(n)
     chosen = np.empty(draws.shape[0], np.int64)
     for m in range(draws.shape[0]):
         total = 0.0
@@ -74,12 +77,14 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
         while weight[at] * near[at] == 0.0:  # rounding may land on a row that is a centre already
             at -= 1
         chosen[m] = at
+        far[:] = 0.0
+        for j in range(d):
+            column, middle = columns[j], np.float64(X[at, j])
+            for i in range(n):
+                x = column[i] - middle
+                far[i] += x * x
         for i in range(n):
-            far = 0.0
-            for j in range(d):
-                x = np.float64(X[i, j]) - X[at, j]
-                far += x * x
-            near[i] = far if m == 0 else min(near[i], far)
+            near[i] = far[i] if m == 0 else min(near[i], far[i])
     return chosen
 
 
@@ -166,7 +171,9 @@ def mixture(
     n_rows, d = Z.shape
     order, end = np.empty(block_rows, np.int64), np.empty(start.shape[0], np.int64)
     X = np.empty((block_rows, d), np.float32)
-    D = np.empty(block_rows * np.diff(start).max(), np.float32)
+    most = np.diff(start).max()
+    D = np.empty(block_rows * most, np.float32)
+    weight, at = np.zeros(most + 3), np.zeros(most + 3, np.int64)
     U, V = np.zeros(d), np.zeros(d)
     stretch = np.any(u != 0.0)
     finite = True
@@ -181,21 +188,10 @@ def mixture(
                 _distances(Z, order[p : end[b]], start, origin, packed, half, b, X, Db)
                 for i in range(m):
                     r, z, o, mid = Db[i], Z[order[p + i]], out[order[p + i]], origin[b]
-                    closest, sharp, total = r.min(), sharpness[b], 0.0
-                    U[:] = 0.0
-                    V[:] = 0.0
-                    for k in range(K):
-                        power = (closest - r[k]) * sharp
-                        if power >= FAINT:
-                            weight = np.float64(np.exp(power))
-                            total += weight
-                            vk = v[first + k]
-                            for j in range(d):
-                                V[j] += weight * vk[j]
-                            if stretch:
-                                uk = u[first + k]
-                                for j in range(d):
-                                    U[j] += weight * uk[j]
+                    count, total = _soft(r, sharpness[b], weight, at)
+                    _add_up(weight, at, count, v[first : first + K], V)
+                    if stretch:
+                        _add_up(weight, at, count, u[first : first + K], U)
                     # No distance is a number: nor is the cell, or it is far too large.
                     if total == 0.0:
                         finite = False
@@ -205,6 +201,40 @@ def mixture(
                         finite &= abs(o[j]) < np.inf
             p = end[b]
     return finite
+
+
+@compiled
+def _soft(r: np.ndarray, sharp: float, weight: np.ndarray, at: np.ndarray) -> tuple[int, float]:
+    """Weights of the centres at half distances ``r`` that are not faint, and which: how many, their sum.
+
+    Three of no weight follow, so that centres can be taken four at a time.
+    """
+    closest, count, total = r[0], 0, 0.0
+    for k in range(1, r.shape[0]):
+        closest = min(closest, r[k])
+    for k in range(r.shape[0]):
+        power = (closest - r[k]) * sharp
+        weight[count], at[count] = power, k
+        count += power >= FAINT  # no branch: whether a centre is near cannot be foreseen
+    for k in range(count):
+        weight[k] = np.exp(np.float32(weight[k]))
+        total += weight[k]
+    weight[count : count + 3] = 0.0
+    at[count : count + 3] = 0
+    return count, total
+
+
+@compiled
+def _add_up(
+    weight: np.ndarray, at: np.ndarray, count: int, rows: np.ndarray, out: np.ndarray
+) -> None:
+    """``out = sum_k weight_k rows[at_k]``, four rows for each pass over ``out``."""
+    out[:] = 0.0
+    for k in range(0, count, 4):
+        w0, w1, w2, w3 = weight[k], weight[k + 1], weight[k + 2], weight[k + 3]
+        r0, r1, r2, r3 = rows[at[k]], rows[at[k + 1]], rows[at[k + 2]], rows[at[k + 3]]
+        for j in range(out.shape[0]):
+            out[j] += (w0 * r0[j] + w1 * r1[j]) + (w2 * r2[j] + w3 * r3[j])
 
 
 @compiled

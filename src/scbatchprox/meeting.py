@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from ._kernels import compiled
-from ._nearest import FAINT, half_distances
+from ._nearest import half_distances
 from ._threads import parallel_map
 from ._types import Floats, Ints
 
@@ -29,6 +29,8 @@ __all__ = ["meet", "spacing"]
 
 #: Temperature of being nearest, in units of the squared spacing.
 SOFT = 0.2
+#: Weights below ``exp(FAINT)`` are left out.
+FAINT = np.float32(-12.0)
 #: The squared spacing counts as at most so many times the variance within populations.
 WIDE = 1.5
 #: Noise at least, for the sake of solving.
