@@ -1,4 +1,7 @@
-"""Adding a batch costs what the batch costs, however many cells the atlas holds."""
+"""Adding a batch costs what the batch costs, however many cells the atlas holds.
+
+With the population target it also costs what matching it to the atlas' populations does: 60 a batch.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,24 @@ def run() -> Iterator[Row]:
         "the same to 10,000,000 cells in 1,000 batches", many / small, note=f"{1e3 * many:.1f} ms"
     )
     yield Row("size of a version of 10,000,000 cells in 20 batches", size / 1e3, "kB")
+    yield from _of_populations(Z, labels)
+
+
+def _of_populations(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = []
+        for per_batch, n_batches in ((2_000, 5), (20_000, 5), (2_000, 20)):
+            path = Path(folder) / f"{per_batch}x{n_batches}"
+            Atlas.create(path, target="population").add(*cells(per_batch * n_batches, D, n_batches))
+            jobs.append(lambda path=path: _add(path, Z, labels))
+        small, large, many = fastest(*jobs, repeat=3)
+    yield Row(
+        "population target: add 10,000 x 50 to 100,000 cells / to 10,000, 5 batches",
+        large / small,
+        most=1.5,
+        note=f"{1e3 * large:.0f} ms / {1e3 * small:.0f} ms",
+    )
+    yield Row("the same to 20 batches / to 5", many / small, note=f"{1e3 * many:.0f} ms")
 
 
 def _made_of_moments(path: Path, n_cells: int, n_batches: int) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(scbatchprox.__file__).parent
 
 #: The corridor, from cells to cells; a module may import itself and what stands before it.
 CORRIDOR = [
-    {"_version", "_types", "_kernels", "_atomic", "errors"},
+    {"_version", "_types", "_distances", "_kernels", "_atomic", "errors"},
     {"_threads", "_nearest"},
     {"_validate"},
     {"_blocks", "labels"},

@@ -60,7 +60,7 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
     n, d = X.shape
     columns = np.ascontiguousarray(
         X.T
-    )  # the inner loop runs along rows, which do not wait for each other
+    )  # the inner loop runs along rows: they do not wait for each other
     near, far = np.ones(n), np.empty(n)
     chosen = np.empty(draws.shape[0], np.int64)
     for m in range(draws.shape[0]):

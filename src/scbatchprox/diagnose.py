@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from . import lazy
+from ._distances import squared_distances
 from ._nearest import kmeans
 from ._types import Floats, Ints
 from .anchors import sample_rows
@@ -155,7 +156,7 @@ def _composition(populations: Populations, placed: Placement, seed: int) -> Floa
     X = (X - np.average(X, axis=0, weights=n)).astype(np.float32)
     most = int(np.clip(n.size // known.sum() // 3, 2, GROUPS))
     joint = kmeans(X, n.astype(np.float64), most, ROUNDS, np.random.default_rng(seed))
-    group = ((X[:, None] - joint) ** 2).sum(2).argmin(1)
+    group = squared_distances(X, joint).argmin(1)
     held, squares = np.zeros((2, known.sum(), len(joint)))
     np.add.at(held, (batch, group), n)
     np.add.at(squares, (batch, group), n.astype(np.float64) ** 2)
@@ -188,8 +189,7 @@ def _nearest(Z: Any, k: int) -> Ints:
     """(m, k) the nearest others of a few hundred cells."""
     X = np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, np.float64)
     X = X - X.mean(0)
-    square = (X**2).sum(1)
-    D = square[:, None] - 2.0 * (X @ X.T) + square
+    D = squared_distances(X, X)
     np.fill_diagonal(D, np.inf)
     near: Ints = np.argpartition(D, k - 1, axis=1)[:, :k]
     return near

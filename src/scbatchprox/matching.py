@@ -2,7 +2,8 @@ r"""Populations of different batches matched: which belong together, and where e
 
 Harmony's alternation (Korsunsky et al. 2019) on populations instead of cells: weighted points
 :math:`x_p` with :math:`n_p` cells, soft groups with a penalty on groups that hold few batches, and in
-every group a ridge regression on the batch. Nothing here depends on the number of cells.
+every group a ridge regression on the batch. A second opinion, of mutual neighbours, is asked of
+:mod:`scbatchprox.meeting`. Nothing here depends on the number of cells.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ._distances import squared_distances
 from ._nearest import kmeans
 from ._threads import parallel_map
 from ._types import Floats, Ints
@@ -159,25 +161,22 @@ def reach(X: Floats, batch: Ints, width: float = np.inf) -> Floats:
     own, other = np.full((2, len(X)), np.inf)
     at = np.zeros(len(X), np.int64)
     X = X - np.median(X, axis=0)  # seen from amid them, squares do not cancel
-    square = (X**2).sum(1)
     for lo in range(0, len(X), BLOCK):
         hi = min(len(X), lo + BLOCK)
-        D = square[lo:hi, None] - 2.0 * (X[lo:hi] @ X.T) + square
+        D = squared_distances(X[lo:hi], X)
         same = batch[lo:hi, None] == batch
         np.fill_diagonal(D[:, lo:hi], np.inf)
         own[lo:hi] = np.where(same, D, np.inf).min(1)
         D[same] = np.inf
         at[lo:hi] = D.argmin(1)
         other[lo:hi] = D.min(1)
-    own, other = np.sqrt(np.maximum(own, 0.0)), np.sqrt(np.maximum(other, 0.0))
+    own, other = np.sqrt(own), np.sqrt(other)
     # A batch of one population has no spacing: that of the other side must do. If neither has one, nothing
     # tells populations from batches, and all are partners.
     here, there = np.where(np.isinf(own), own[at], own), np.where(np.isinf(own[at]), own, own[at])
     spacing = np.sqrt(here) * np.sqrt(there)
     usual = np.median(spacing[np.isfinite(spacing)]) if np.isfinite(spacing).any() else 0.0
-    if (
-        width > 0.0
-    ):  # a batch of one population has no spacing, and populations of one cell no width
+    if width > 0.0:  # populations of one cell each have none
         spacing = np.where(np.isinf(spacing), spacing, np.minimum(spacing, np.sqrt(WIDE * width)))
     spacing = np.maximum(spacing, LEAST * usual)  # populations may coincide
     ratio = np.where(other > 0, np.inf, 0.0)
@@ -194,7 +193,6 @@ def rivalry(X: Floats, batch: Ints, first: int = 0) -> Floats:
     populations of batch ``first`` and later ones.
     """
     X = X - np.median(X, axis=0)
-    square = (X**2).sum(1)
     edges = np.searchsorted(batch, np.arange(int(batch[-1]) + 2)).tolist()
     parts = [slice(lo, hi) for lo, hi in pairwise(edges)]
     ratio = np.full(len(X), np.inf)
@@ -202,8 +200,7 @@ def rivalry(X: Floats, batch: Ints, first: int = 0) -> Floats:
         for other in parts:
             if other == own:
                 continue
-            D = square[own, None] - 2.0 * (X[own] @ X[other].T) + square[other]
-            D = np.sqrt(np.maximum(D, 0.0))
+            D = np.sqrt(squared_distances(X[own], X[other]))
             near, back = D.min(1), D.min(0)[D.argmin(1)]
             floor = LEAST * max(float(np.median(near)), 1e-300)
             ratio[own] = np.minimum(ratio[own], near / np.maximum(back, floor))

@@ -20,6 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ._distances import squared_distances
 from ._kernels import compiled
 from ._nearest import half_distances
 from ._threads import parallel_map
@@ -114,10 +115,9 @@ def _follow(K: Floats, weight: Floats, goal: Floats, noise: float) -> Floats:
 
 
 def _squares(X: Floats) -> Floats:
-    """Squared distances between rows."""
+    """Squared distances between rows, wherever they lie."""
     X = X - X.mean(0)
-    square = (X**2).sum(1)
-    return np.asarray(np.maximum(square[:, None] - 2.0 * (X @ X.T) + square, 0.0))
+    return squared_distances(X, X)
 
 
 @compiled

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ._distances import squared_distances
 from ._types import Floats, Ints
 from ._validate import check_number, check_whole
 from .anchors import anchors_for
@@ -232,10 +233,9 @@ def _mirror_test(X: Floats, n: Ints, mine: np.ndarray, seed: int) -> float:
     mirror images lie as close to the others' populations as it does, the means say nothing.
     """
     A, others = (X[k] - np.average(X[k], axis=0, weights=n[k]) for k in (mine, ~mine))
-    square = (others**2).sum(1)
 
     def misfit(A: Floats) -> float:
-        D = (A**2).sum(1)[:, None] - 2.0 * (A @ others.T) + square
+        D = squared_distances(A, others)
         return float(np.average(D.min(1), weights=n[mine]) + np.average(D.min(0), weights=n[~mine]))
 
     rng = np.random.default_rng(seed)
