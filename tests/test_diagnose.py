@@ -52,6 +52,42 @@ class TestComposition:
         assert not population["verdict"].str.contains("composition").any()
 
 
+class TestBlur:
+    """Types that overlap: whoever differs in composition then, may as well differ by batch."""
+
+    ODD = (20, 1, 1, 1, 1)
+
+    def blurred(self, *shares):
+        Z, batch = batches(*shares)
+        noise = 5.0 * np.random.default_rng(5).normal(size=(len(Z), Z.shape[1] + 16))
+        noise[:, : Z.shape[1]] += Z
+        return noise, batch
+
+    def test_is_the_variance_between_groups(self):
+        Z, batch = batches(EVEN, EVEN, shift=0.0)
+        table = diagnose(Z, batch, target="population")
+        # The types are known here: what is not between them is the noise of each coordinate, of variance 1.
+        expected = 1.0 - 8.0 / Z.var(0).sum()
+        assert table["distinct"].to_numpy() == pytest.approx([expected] * 2, abs=0.02)
+
+    def test_different_compositions_that_blur_are_left_alone(self):
+        table = diagnose(*self.blurred(EVEN, EVEN, self.ODD), target="population")
+        assert (table["distinct"] < 0.5).all()
+        assert table["verdict"]["b2"].startswith("leave alone: its composition differs")
+        # The same shares of types that are told apart easily, and blurred ones in the same shares: no reason.
+        assert diagnose(*batches(EVEN, EVEN, self.ODD), target="population")["distinct"].min() > 0.9
+        for Z, batch in (batches(EVEN, EVEN, self.ODD), self.blurred(EVEN, EVEN, EVEN)):
+            verdicts = diagnose(Z, batch, target="population")["verdict"]
+            assert not verdicts.str.contains("blur").any()
+
+    def test_refine_warns_of_it(self):
+        Z, batch = self.blurred(EVEN, EVEN, self.ODD)
+        obs = pd.DataFrame({"batch": batch}, index=[f"cell{i}" for i in range(len(Z))])
+        adata = ad.AnnData(np.zeros((len(Z), 1)), obs, obsm={"X_pca": Z})
+        with pytest.warns(UserWarning, match="Batches differ in composition .*b2.* blur into"):
+            refine(adata, "batch", target="population")
+
+
 class TestPartners:
     def test_a_type_of_its_own_has_none(self):
         Z, batch = batches((1, 1, 1, 1, 0), (0, 1, 1, 1, 1))

@@ -24,6 +24,8 @@ __all__ = ["diagnose", "diagnosis", "unlike"]
 GROUPS, ROUNDS = 20, 10
 #: Compositions further apart than these are different, and unlike (0 is the same, 1 shares nothing).
 DIFFERENT, UNLIKE = 0.3, 0.6
+#: Joint groups that explain less of the variance than this blur into each other; fewer groups say nothing.
+BLURRED, ENOUGH_GROUPS = 0.5, 5
 #: Cells moving by more than this part of their batch's spread, or scaled by more than this factor.
 FAR, STRETCHED = 0.5, 1.5
 #: Neighbours looked at, cells they are looked up among, and the share of them that should be kept.
@@ -63,6 +65,9 @@ def diagnose(
     ``composition``
         how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
         beyond what chance explains; NaN for a batch that lies apart from all others;
+    ``distinct``
+        part of the variance of all cells that is between joint groups of populations, the same for all
+        batches: where it is low they blur into each other, and nobody can tell which are alike;
     ``neighbours_kept``
         part of a cell's nearest neighbours in its own batch that still are;
     ``verdict``
@@ -93,6 +98,7 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
     at = np.searchsorted(populations.batches, labels.batches)
     # By position: labels may be booleans, which pandas takes for a mask.
     movement = model.movement().iloc[np.searchsorted(model.batches_, labels.batches)]
+    composition, distinct = _composition(populations, placed, seed)
     table = pd.DataFrame(
         {
             "n_cells": cells.labels.n,
@@ -100,7 +106,8 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
             "scale_min": movement["scale_min"].to_numpy(),
             "scale_max": movement["scale_max"].to_numpy(),
             "partnered": placed.partnered[at],
-            "composition": _composition(populations, placed, seed)[at],
+            "composition": composition[at],
+            "distinct": distinct,
             "neighbours_kept": _neighbours_kept(model, some),
         },
         index=movement.index,
@@ -114,15 +121,20 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
 
 
 def unlike(model: BatchProx, table: pd.DataFrame) -> str | None:
-    """Return what to warn of when batches that differ in composition are refined by their moments."""
-    if isinstance(model.seen_.moments, Populations):
-        return None
+    """Return what to warn of when batches that differ in composition are refined all the same."""
     if table["n_cells"].median() < FEW:
         return None
-    odd = table.index[table["composition"] > DIFFERENT].tolist()
+    by_moments = not isinstance(model.seen_.moments, Populations)
+    blurred = by_moments or _blurred(table["distinct"])
+    odd = table.index[(table["composition"] > DIFFERENT) & blurred].tolist()
     if not odd:
         return None
     named = ", ".join(map(str, odd[:5])) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
+    if not by_moments:
+        return (
+            f"Batches differ in composition ({named}) and their populations blur into each other: like and "
+            f"unlike cannot be told apart; see the diagnosis, and compare with the unrefined embedding."
+        )
     return (
         f"Batches differ in composition ({named}): the moment target moves unlike populations on top of "
         f"each other; see the diagnosis, and try target='population'."
@@ -139,17 +151,18 @@ def _placed(model: BatchProx, some: lazy.LabelledCells, seed: int) -> tuple[Popu
     return populations, rule.place(populations)
 
 
-def _composition(populations: Populations, placed: Placement, seed: int) -> Floats:
+def _composition(populations: Populations, placed: Placement, seed: int) -> tuple[Floats, float]:
     """(B,) total variation between a batch's make-up and that of all others, less what chance explains.
 
     Compared on joint groups of the populations where they are put. Populations are in a group as a
     whole, so chance is that of drawing as many as there are, not as many as there are cells. Unknown
-    (NaN) for a batch that was not brought together with the others.
+    (NaN) for a batch that was not brought together with the others. And the part of the variance of
+    cells that is between these groups.
     """
     shift = np.full(populations.batches.size, np.nan)
     known = placed.partnered >= ALONE
     if known.sum() < 2:
-        return shift
+        return shift, np.nan
     keep = known[populations.anchors.batch]
     n, batch = populations.rows.n[keep], (np.cumsum(known) - 1)[populations.anchors.batch[keep]]
     X = placed.center[keep]
@@ -166,7 +179,24 @@ def _composition(populations: Populations, placed: Placement, seed: int) -> Floa
     chance = np.sqrt(2.0 * rest * (1.0 - rest) / (np.pi * drawn)).sum(1) / 2.0
     apart = np.abs(own - rest).sum(1) / 2.0
     shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
-    return shift
+    return shift, _distinct(X, n, group, populations.rows.m2[keep].sum())
+
+
+def _distinct(X: Floats, n: Ints, group: Ints, within: float) -> float:
+    """Part of the variance that is between groups of populations at ``X``, which lie about the origin."""
+    members = np.eye(int(group.max()) + 1)[group] * n[:, None]
+    cells = members.sum(0)
+    if np.count_nonzero(cells) < ENOUGH_GROUPS:
+        return np.nan
+    sums = members.T @ X
+    between = float(((sums**2).sum(1)[cells > 0] / cells[cells > 0]).sum())
+    total = float(n @ (X**2).sum(1)) + within
+    return between / total if total > 0 else np.nan
+
+
+def _blurred(distinct: Any) -> Any:
+    """Whether populations blur into each other; not, where that is not known."""
+    return distinct < BLURRED
 
 
 def _neighbours_kept(model: BatchProx, some: lazy.LabelledCells) -> Floats:
@@ -204,6 +234,12 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
         return (
             f"leave alone: its composition is unlike the others' ({shift:.2f}), and the moment target would "
             f"merge unlike populations"
+        )
+    if not by_moments and shift > DIFFERENT and _blurred(row["distinct"]):
+        return (
+            f"leave alone: its composition differs ({shift:.2f}), and populations blur into each other "
+            f"({row['distinct']:.0%} of the variance is between groups of them), so that like and unlike "
+            f"cannot be told apart"
         )
     care = []
     if by_mean:
