@@ -168,9 +168,10 @@ def _legend(figure: Figure, grid: Any) -> None:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     if found:
+        column = 0.5 + 0.075 * max(map(len, found))  # inches of a marker and the longest name
         figure.legend(
             list(found.values()), list(found), loc="outside lower center", frameon=False, fontsize=8,
-            ncols=min(len(found), 4),
+            ncols=max(1, min(len(found), int(figure.get_figwidth() / column))),
         )  # fmt: skip
 
 
