@@ -1,6 +1,7 @@
 """Atlases on disk: what arrives, what leaves, what a crash leaves, and how new cells are judged."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -778,7 +779,8 @@ class TestCommands:
         assert advice["alike"] == "safe"
         if target == "population":
             assert advice["partly"].startswith("move with care: ")
-            assert "67% of its cells have nothing like them in the atlas" in advice["partly"]
+            share = re.search(r"(\d+)% of its cells have nothing like them", advice["partly"])
+            assert 60 <= int(share[1]) <= 75
             assert advice["other"].startswith("leave alone: ")
         else:
             assert not advice["other"].startswith("safe")

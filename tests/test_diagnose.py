@@ -80,6 +80,19 @@ class TestBlur:
             verdicts = diagnose(Z, batch, target="population")["verdict"]
             assert not verdicts.str.contains("blur").any()
 
+    @pytest.mark.parametrize("n", [80, 100, 300, 1000])
+    @pytest.mark.parametrize("given", [False, True])
+    def test_many_types_that_are_far_apart_never_blur(self, n, given):
+        """However few groups there are to tell many types with."""
+        rng = np.random.default_rng(2)
+        types = rng.normal(size=(15, 30)) * 6.0
+        share = [np.ones(15), np.ones(15), np.r_[10.0, 10.0, np.ones(13)]]
+        kinds = np.concatenate([rng.choice(15, n, p=s / s.sum()) for s in share])
+        Z, batch = types[kinds] + rng.normal(size=(3 * n, 30)), np.repeat(["a", "b", "c"], n)
+        model = BatchProx(target="population")
+        model.fit(Z, batch=batch, population=kinds if given else None)
+        assert not diagnose(Z, batch, model=model)["verdict"].str.contains("blur").any()
+
     def test_refine_warns_of_it(self):
         Z, batch = self.blurred(EVEN, EVEN, self.ODD)
         obs = pd.DataFrame({"batch": batch}, index=[f"cell{i}" for i in range(len(Z))])

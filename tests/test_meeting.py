@@ -5,12 +5,12 @@ import pytest
 
 import population_oracles as oracles
 from scbatchprox import set_num_threads
-from scbatchprox.meeting import meet, neighbours, spacing
+from scbatchprox.meeting import capped, meet, neighbours, spacing
 
 
-def plain_neighbours(X, Y, n, batch, b):
-    """Weights of batch b, and pulls times these, every sum written out in doubles."""
-    D = oracles.squared_distances(X, X)
+def plain_neighbours(Y, unit, n, batch, b, still=()):
+    """Weights of batch b, and ways times these, every sum written out in doubles."""
+    D = oracles.squared_distances(Y, Y) / unit**2
     own = np.flatnonzero(batch == b)
     weight, pull = np.zeros(own.size), np.zeros((own.size, Y.shape[1]))
     for row, i in enumerate(own):
@@ -21,7 +21,8 @@ def plain_neighbours(X, Y, n, batch, b):
                 back = np.exp(-D[i, j] / 0.2) / np.exp(-D[own, j] / 0.2).sum()
                 w = np.sqrt(n[i] * n[j]) * there * back * (1.0 + D[i, j]) ** -4
                 weight[row] += w
-                pull[row] += w * (Y[j] - Y[i])
+                part = 1.0 if c in still else n[j] / (n[i] + n[j])
+                pull[row] += w * part * (Y[j] - Y[i])
     return weight, pull
 
 
@@ -43,12 +44,12 @@ def still(start, *batches):
 
 
 def test_neighbours_are_as_defined(rng):
-    X = rng.normal(size=(14, 3))
+    Y = 3.0 * rng.normal(size=(14, 3)) + 1e4
     batch = np.repeat([0, 1, 2], [5, 1, 8])
-    n, start = rng.integers(1, 90, 14), np.array([0, 5, 6, 14])
+    n, start = rng.integers(1, 90, 14).astype(float), np.array([0, 5, 6, 14])
     for b in range(3):
-        weight, pull = neighbours(X.astype(np.float32), 3.0 * X, np.sqrt(n), start, b)
-        expected = plain_neighbours(X, 3.0 * X, n, batch, b)
+        weight, pull = neighbours(Y, 3.0, n, start, still(start, 2), b)
+        expected = plain_neighbours(Y, 3.0, n, batch, b, {2})
         for found, exact in zip((weight, weight[:, None] * pull), expected, strict=True):
             # What is fainter than exp(-12) is left out.
             np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
@@ -65,8 +66,37 @@ def test_spacing_is_the_mean_of_least_squares_within_batches(rng):
 
 def test_batches_that_coincide_stay(rng):
     X, n, start = grid(rng, [5, 5, 5])
-    way = meet(X, n, start, np.zeros((3, 5)), still(start), 0.02)
-    np.testing.assert_allclose(way, 0.0, atol=1e-3)
+    ways = rng.normal(size=(3, 5))  # the field takes back what the batches' ways would tear apart
+    assert np.ptp(np.stack(np.split(X + np.repeat(ways, 5, axis=0), 3)), axis=0).max() > 1.0
+    for way in (np.zeros((3, 5)), np.tile(ways[:1], (3, 1))):
+        found = meet(X, n, start, way, still(start), 0.02)
+        np.testing.assert_allclose(found, np.repeat(way, 5, axis=0), atol=1e-3)
+    met = X + meet(X, n, start, ways, still(start), 0.02)
+    assert np.ptp(np.stack(np.split(met, 3)), axis=0).max() < 0.3
+
+
+def test_a_small_batch_comes_to_a_large_one(rng):
+    X, n, start = grid(rng, [5, 5])
+    X[7] += [1.5, 0, 0, 0, 0]
+    for large, small in ((0, 1), (1, 0)):
+        n[:] = 50
+        n[start[large] : start[large + 1]] = 5000
+        way = meet(X, n, start, np.zeros((2, 5)), still(start), 0.02)
+        moved = np.linalg.norm(way[[2, 7]], axis=1)
+        assert moved[small] > 1.0
+        assert moved[large] < 0.05
+
+
+def test_a_pair_far_from_the_bulk_is_seen_as_sharply(rng):
+    """Single precision about the middle of all cells would see nothing at such distances."""
+    X, n, start = grid(rng, [4, 4], wide=0.5)
+    pair = meet(X, n, start, np.zeros((2, 5)), still(start), 0.02)
+    bulk = [X[:4] - 1e6 + k for k in range(3)]
+    Y, m = np.concatenate([*bulk, X]), np.concatenate([np.tile(n[:4], 3), n])
+    edges = np.arange(0, 21, 4)
+    far = meet(Y, m, edges, np.zeros((5, 5)), still(edges), 0.02 * n.mean() / m.mean())
+    assert np.abs(pair).max() > 0.1
+    np.testing.assert_allclose(far[12:], pair, atol=0.05)
 
 
 def test_what_is_off_by_itself_meets_and_the_rest_hardly_moves(rng):
@@ -83,16 +113,20 @@ def test_what_is_off_by_itself_meets_and_the_rest_hardly_moves(rng):
 def test_what_has_no_neighbour_follows_its_batch(rng):
     X, n, start = grid(rng, [4, 5])
     X[-1] *= 50.0
-    ways = rng.normal(size=(2, 5)) * 0.01
+    ways = rng.normal(size=(2, 5))
     way = meet(X, n, start, ways, still(start), 0.02, width=1.0)
-    np.testing.assert_allclose(way[-1], ways[1], atol=0.02)
+    pulled = np.average(way[4:8] - ways[1], axis=0)  # of those with neighbours: all of it is shared
+    off = np.linalg.norm(way[-1] - ways[1])
+    assert off <= np.linalg.norm(pulled) + 1e-6
+    assert np.linalg.norm(ways[1]) > 0.5
 
 
 def test_batches_that_are_far_are_not_drawn_together(rng):
     X, n, start = grid(rng, [5, 5])
     X[5:] += 100.0
-    way = meet(X, n, start, np.zeros((2, 5)), still(start), 0.02, width=5.0)
-    np.testing.assert_allclose(way, 0.0, atol=1e-3)
+    ways = rng.normal(size=(2, 5))
+    way = meet(X, n, start, ways, still(start), 0.02, width=5.0)
+    np.testing.assert_allclose(way, np.repeat(ways, 5, axis=0), atol=1e-3)
 
 
 def test_more_noise_is_a_shorter_way(rng):
@@ -115,6 +149,7 @@ def test_those_that_stay_stay_and_the_others_come_to_them(rng):
 def test_where_the_origin_is(rng, offset):
     X, n, start = grid(rng, [5, 5, 3], wide=1.0)
     here, far = (meet(Y, n, start, np.zeros((3, 5)), still(start), 0.02) for Y in (X, X + offset))
+    assert np.abs(here).max() > 0.1
     np.testing.assert_allclose(far, here, atol=1e-4)
 
 
@@ -126,3 +161,12 @@ def test_any_number_of_threads(rng, threads):
         results.append(meet(X, n, start, np.zeros((4, 30)), still(start), 0.02))
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+def test_the_width_of_populations_caps_their_spacing():
+    """Tight populations count for their spacing in part, points too: nothing jumps at 0."""
+    assert capped(9.0, np.inf) == 9.0
+    assert capped(9.0, 4.0) == pytest.approx(6.0)
+    for width in (0.0, 1e-18, 1e-3):
+        assert capped(9.0, width) == pytest.approx(9.0 / 16.0)
+    np.testing.assert_allclose(capped(np.array([1.0, np.inf]), 0.5), [0.75, np.inf])

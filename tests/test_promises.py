@@ -45,6 +45,18 @@ def test_not_below_the_moment_target_where_it_helps():
     assert misses(means((0.90, 0.988, 0.30, 0.40), batchprox=helps)) == []
 
 
+@pytest.mark.parametrize("who", ["batchprox_population", "harmony"])
+def test_a_score_that_is_missing_is_no_promise_kept(who):
+    table = means((0.90, 0.90, 0.30, 0.40))
+    table.loc[who, "lobo_f1"] = np.nan
+    assert misses(table) == ["leave-one-batch-out F1 not known"]
+    rows = rows_of({"d": BASE | {"batchprox_population": (0.90, 0.90, 0.30, 0.40)}})
+    lost = (rows["method"] == who) & (rows["metric"] == "silhouette")
+    found, (finding,) = promised(rows[~lost])
+    assert found["missed"].tolist() == ["silhouette not known"]
+    assert "on 0 of 1 pairs" in finding
+
+
 def rows_of(tables, upstream="pca"):
     return pd.DataFrame(
         [

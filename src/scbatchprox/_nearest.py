@@ -12,7 +12,7 @@ import numpy as np
 
 from ._kernels import compiled, rows_by_batch
 
-__all__ = ["kmeans", "mixture", "nearest"]
+__all__ = ["half_distances", "kmeans", "mixture", "nearest"]
 
 #: Weights of a mixture below ``exp(FAINT)`` of the largest are left out; what remains is weighed anew.
 FAINT = np.float32(-8.0)
@@ -58,9 +58,8 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
     Fewer, if there are fewer distinct rows.
     """
     n, d = X.shape
-    columns = np.ascontiguousarray(
-        X.T
-    )  # the inner loop runs along rows: they do not wait for each other
+    # Along rows, which do not wait for each other.
+    columns = np.ascontiguousarray(X.T)
     near, far = np.ones(n), np.empty(n)
     chosen = np.empty(draws.shape[0], np.int64)
     for m in range(draws.shape[0]):

@@ -24,8 +24,8 @@ __all__ = ["diagnose", "diagnosis", "unlike"]
 GROUPS, ROUNDS = 20, 10
 #: Compositions further apart than these are different, and unlike (0 is the same, 1 shares nothing).
 DIFFERENT, UNLIKE = 0.3, 0.6
-#: Joint groups that explain less of the variance than this blur into each other; fewer groups say nothing.
-BLURRED, ENOUGH_GROUPS = 0.5, 5
+#: Joint groups, all of ``GROUPS``, that explain less of the variance than this blur into each other.
+BLURRED = 0.5
 #: Cells moving by more than this part of their batch's spread, or scaled by more than this factor.
 FAR, STRETCHED = 0.5, 1.5
 #: Neighbours looked at, cells they are looked up among, and the share of them that should be kept.
@@ -66,8 +66,9 @@ def diagnose(
         how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
         beyond what chance explains; NaN for a batch that lies apart from all others;
     ``distinct``
-        part of the variance of all cells that is between joint groups of populations, the same for all
-        batches: where it is low they blur into each other, and nobody can tell which are alike;
+        part of the variance of cells (of batches with partners) that is between joint groups of
+        populations, the same for all batches: where it is low they blur into each other, and nobody can
+        tell which are alike; NaN where there are too few populations for 20 groups;
     ``neighbours_kept``
         part of a cell's nearest neighbours in its own batch that still are;
     ``verdict``
@@ -179,17 +180,19 @@ def _composition(populations: Populations, placed: Placement, seed: int) -> tupl
     chance = np.sqrt(2.0 * rest * (1.0 - rest) / (np.pi * drawn)).sum(1) / 2.0
     apart = np.abs(own - rest).sum(1) / 2.0
     shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
+    if (
+        len(joint) < GROUPS
+    ):  # a few groups explain little of many types, however far apart these are
+        return shift, np.nan
     return shift, _distinct(X, n, group, populations.rows.m2[keep].sum())
 
 
 def _distinct(X: Floats, n: Ints, group: Ints, within: float) -> float:
     """Part of the variance that is between groups of populations at ``X``, which lie about the origin."""
-    members = np.eye(int(group.max()) + 1)[group] * n[:, None]
-    cells = members.sum(0)
-    if np.count_nonzero(cells) < ENOUGH_GROUPS:
-        return np.nan
-    sums = members.T @ X
-    between = float(((sums**2).sum(1)[cells > 0] / cells[cells > 0]).sum())
+    sums = np.zeros((GROUPS, X.shape[1]))
+    np.add.at(sums, group, n[:, None] * X)
+    cells = np.bincount(group, weights=n, minlength=GROUPS)
+    between = float(((sums**2).sum(1) / np.maximum(cells, 1.0)).sum())
     total = float(n @ (X**2).sum(1)) + within
     return between / total if total > 0 else np.nan
 
@@ -235,7 +238,7 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
             f"leave alone: its composition is unlike the others' ({shift:.2f}), and the moment target would "
             f"merge unlike populations"
         )
-    if not by_moments and shift > DIFFERENT and _blurred(row["distinct"]):
+    if not by_moments and shift > DIFFERENT and _blurred(row["distinct"]) and row["n_cells"] >= FEW:
         return (
             f"leave alone: its composition differs ({shift:.2f}), and populations blur into each other "
             f"({row['distinct']:.0%} of the variance is between groups of them), so that like and unlike "

@@ -16,7 +16,7 @@ from ._distances import squared_distances
 from ._nearest import kmeans
 from ._threads import parallel_map
 from ._types import Floats, Ints
-from .meeting import WIDE, meet
+from .meeting import capped, meet
 
 __all__ = ["match", "reach", "rivalry"]
 
@@ -32,8 +32,8 @@ ROUNDS, INNER, SEEDING = 5, 4, 8
 NOISE = 0.1
 #: Populations count as at least this far apart, in units of how far they usually are.
 LEAST = 1e-3
-#: Rows of a table of distances that are held at once.
-BLOCK = 1024
+#: Distances that are held at once.
+TABLE = 2**22
 
 
 def match(
@@ -161,8 +161,9 @@ def reach(X: Floats, batch: Ints, width: float = np.inf) -> Floats:
     own, other = np.full((2, len(X)), np.inf)
     at = np.zeros(len(X), np.int64)
     X = X - np.median(X, axis=0)  # seen from amid them, squares do not cancel
-    for lo in range(0, len(X), BLOCK):
-        hi = min(len(X), lo + BLOCK)
+    block = max(1, TABLE // len(X))
+    for lo in range(0, len(X), block):
+        hi = min(len(X), lo + block)
         D = squared_distances(X[lo:hi], X)
         same = batch[lo:hi, None] == batch
         np.fill_diagonal(D[:, lo:hi], np.inf)
@@ -176,8 +177,7 @@ def reach(X: Floats, batch: Ints, width: float = np.inf) -> Floats:
     here, there = np.where(np.isinf(own), own[at], own), np.where(np.isinf(own[at]), own, own[at])
     spacing = np.sqrt(here) * np.sqrt(there)
     usual = np.median(spacing[np.isfinite(spacing)]) if np.isfinite(spacing).any() else 0.0
-    if width > 0.0:  # populations of one cell each have none
-        spacing = np.where(np.isinf(spacing), spacing, np.minimum(spacing, np.sqrt(WIDE * width)))
+    spacing = np.sqrt(capped(spacing**2, width))
     spacing = np.maximum(spacing, LEAST * usual)  # populations may coincide
     ratio = np.where(other > 0, np.inf, 0.0)
     np.divide(other, spacing, out=ratio, where=(spacing > 0) & np.isfinite(other))

@@ -9,8 +9,9 @@ usual squared spacing :math:`h^2` within batches,
     W_{ij} = \sqrt{n_i n_j}\; p_{ij}\, p_{ji}\, (1 + D_{ij})^{-4}, \qquad
     p_{ij} \propto e^{-D_{ij} / 0.2} \text{ over the populations j of one batch.}
 
-Every batch moves as a whole at first; then each population goes half of the way to its neighbours, all
-at once, as far as a Gaussian process over the populations of its batch follows.
+Every batch moves as a whole at first; then all populations go to meet their neighbours at once, i going
+the part :math:`n_j / (n_i + n_j)` of the way to j, as far as a Gaussian process over the populations of
+its batch follows.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ from ._nearest import half_distances
 from ._threads import parallel_map
 from ._types import Floats, Ints
 
-__all__ = ["meet", "spacing"]
+__all__ = ["capped", "meet", "spacing"]
 
 #: Temperature of being nearest, in units of the squared spacing.
 SOFT = 0.2
-#: Weights below ``exp(FAINT)`` are left out.
+#: Pairs whose product of exponentials in p is below ``exp(FAINT)`` are left out.
 FAINT = np.float32(-12.0)
-#: The squared spacing counts as at most so many times the variance within populations.
-WIDE = 1.5
+#: The squared spacing counts as at most so many times the variance within populations, and as at least
+#: this part of itself: populations may be points.
+WIDE, TIGHT = 1.5, 1.0 / 16.0
 #: Noise at least, for the sake of solving.
-LEAST = 1e-9
-#: Rounds of looking for neighbours and going half of the way to them.
-ROUNDS, STEP = 5, 0.5
+JITTER = 1e-9
+#: Rounds of looking for neighbours and going to meet them.
+ROUNDS = 5
 
 
 def meet(
@@ -69,23 +71,29 @@ def meet(
     """
     parts = [slice(lo, hi) for lo, hi in pairwise(start.tolist())]
     sizes = np.diff(start)
-    begin = X - np.median(X, axis=0) + np.repeat(ways, sizes, axis=0)  # no cancellation in squares
-    # Coarse populations, one a type, are far apart without being alike at such distances.
-    unit = min(spacing(X, n, parts), WIDE * width)
+    begin = X + np.repeat(ways, sizes, axis=0)
+    unit = float(capped(spacing(X, n, parts), width))
     field = np.zeros_like(X)
     if unit <= 0.0:
         return np.repeat(ways, sizes, axis=0)
     moving = np.flatnonzero(~still).tolist()
     kernels = [_kernel(X[part], unit) for part in parts]
-    root, usual = np.sqrt(n.astype(np.float64)), n.mean()
+    cells, usual = n.astype(np.float64), n.mean()
     for _ in range(ROUNDS):
-        Y = begin + field
-        look = partial(neighbours, (Y / np.sqrt(unit)).astype(np.float32), Y, root, start)
+        look = partial(neighbours, begin + field, np.sqrt(unit), cells, start, still)
         found = parallel_map(look, moving)
         for b, (weight, pull) in zip(moving, found, strict=True):
-            goal = field[parts[b]] + STEP * pull
-            field[parts[b]] = _follow(kernels[b], weight / usual, goal, max(noise, LEAST))
+            goal = field[parts[b]] + pull
+            field[parts[b]] = _follow(kernels[b], weight / usual, goal, max(noise, JITTER))
     return np.asarray(np.repeat(ways, sizes, axis=0) + field)
+
+
+def capped(square: Floats | float, width: float) -> Floats:
+    """Squared spacings, no larger than the ``width`` of populations allows.
+
+    Coarse populations, one a type, are far apart without being alike at such distances.
+    """
+    return np.minimum(square, np.maximum(WIDE * width, TIGHT * np.asarray(square)))
 
 
 def spacing(X: Floats, n: Ints, parts: list[slice]) -> float:
@@ -122,22 +130,27 @@ def _squares(X: Floats) -> Floats:
 
 @compiled
 def neighbours(
-    X: np.ndarray, Y: np.ndarray, root: np.ndarray, start: np.ndarray, b: int
+    Y: np.ndarray, unit: float, cells: np.ndarray, start: np.ndarray, still: np.ndarray, b: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weight of the neighbours of each population of batch b, and the way to their weighted mean.
+    """Weight of the neighbours of each population of batch b, and its way to meet them.
 
-    ``X`` are the populations ``Y`` in single precision and in units of the spacing.
+    ``unit`` is the spacing, ``cells`` how many each population has. Distances are taken in single
+    precision about a point amid the batch: what is near is seen sharply, wherever it is.
     """
-    d = X.shape[1]
+    d = Y.shape[1]
     lo, hi = start[b], start[b + 1]
     K = hi - lo
-    own = X[lo:hi]
+    origin = np.zeros(d)
+    for i in range(lo, hi):
+        for k in range(d):
+            origin[k] += Y[i, k] / K
+    own = _seen(Y, lo, hi, origin, unit)
     weight, pull = np.zeros(K), np.zeros((K, d))
     for c in range(start.shape[0] - 1):
         if c == b:
             continue
         first, m = start[c], start[c + 1] - start[c]
-        other = X[first : first + m]
+        other = _seen(Y, first, first + m, origin, unit)
         half = np.zeros(m, np.float32)
         for j in range(m):
             for k in range(d):
@@ -150,7 +163,7 @@ def neighbours(
                 square += own[i, k] * own[i, k]
             for j in range(m):
                 D[i, j] = max(np.float32(2.0) * D[i, j] + square, np.float32(0.0))
-        _weigh(D, weight, pull, root, Y, lo, first)
+        _weigh(D, weight, pull, cells, Y, lo, first, still[c])
     for i in range(K):
         if weight[i] > 0.0:
             for k in range(d):
@@ -159,16 +172,27 @@ def neighbours(
 
 
 @compiled
+def _seen(Y: np.ndarray, lo: int, hi: int, origin: np.ndarray, unit: float) -> np.ndarray:
+    """Some rows as seen from a point, in units of the spacing."""
+    X = np.empty((hi - lo, Y.shape[1]), np.float32)
+    for i in range(lo, hi):
+        for k in range(Y.shape[1]):
+            X[i - lo, k] = (Y[i, k] - origin[k]) / unit
+    return X
+
+
+@compiled
 def _weigh(
     D: np.ndarray,
     weight: np.ndarray,
     pull: np.ndarray,
-    root: np.ndarray,
+    cells: np.ndarray,
     Y: np.ndarray,
     lo: int,
     first: int,
+    stays: bool,
 ) -> None:
-    """Add the neighbours in one other batch, at squared distances ``D``."""
+    """Add the neighbours in one other batch, which may stay where it is, at squared distances ``D``."""
     K, m = D.shape
     soft = np.float32(1.0 / SOFT)
     nearest, back = np.empty(K, np.float32), np.empty(m, np.float32)
@@ -190,8 +214,10 @@ def _weigh(
             power = (nearest[i] + back[j] - D[i, j] - D[i, j]) * soft
             if power >= FAINT:
                 close = 1.0 / (1.0 + np.float64(D[i, j]))
-                w = root[lo + i] * root[first + j] * np.exp(power) * close**4
+                mine, theirs = cells[lo + i], cells[first + j]
+                w = np.sqrt(mine * theirs) * np.exp(power) * close**4
                 w /= total[i] * total_back[j]
                 weight[i] += w
+                part = 1.0 if stays else theirs / (mine + theirs)
                 for k in range(Y.shape[1]):
-                    pull[i, k] += w * (Y[first + j, k] - Y[lo + i, k])
+                    pull[i, k] += w * part * (Y[first + j, k] - Y[lo + i, k])

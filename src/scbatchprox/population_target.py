@@ -129,18 +129,18 @@ class PopulationTarget:
         """Match populations of several batches, or those of each batch alone to a reference."""
         if reference is None:
             return _among(self, summary)
-        settled = _among(self, reference).center
+        places = _among(self, reference).center
         parts = [
-            self._to(summary.select([batch]), reference, settled)
+            self._to(summary.select([batch]), reference, places)
             for batch in summary.batches.tolist()
         ]
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return Placement(*(np.concatenate(column) for column in columns))
 
-    def _to(self, newcomer: Populations, reference: Populations, settled: Floats) -> Placement:
+    def _to(self, newcomer: Populations, reference: Populations, places: Floats) -> Placement:
         """One batch to populations that stay where they have been put."""
         K, B = newcomer.rows.n.size, reference.batches.size
-        X = np.concatenate([settled, newcomer.rows.mean])
+        X = np.concatenate([places, newcomer.rows.mean])
         n = np.concatenate([reference.rows.n, newcomer.rows.n])
         batch = np.concatenate([reference.anchors.batch, np.full(K, B)])
         still = np.arange(B + 1) < B

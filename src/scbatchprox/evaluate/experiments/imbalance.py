@@ -141,14 +141,16 @@ def _kept(drops: pd.DataFrame) -> list[str]:
         fall = part.groupby("method")["value"].mean()
         if "batchprox_population" not in fall:
             continue
-        ours, alone = fall["batchprox_population"], fall.get("unrefined", np.nan)
-        kept = "kept" if ours <= FALL else "missed"
         own = part[part["method"] == "batchprox_population"]["value"]
-        said.append(
+        kept = "kept" if own.mean() <= FALL else "missed"
+        sentence = (
             f"Promise of the population target, affected F1 after ablation within {FALL} of balanced: "
             f"{kept} on {data} ({NAMES.get(upstream, upstream)}), where it falls by "
-            f"{beside(ours, own.std(ddof=1))}, and that of the unrefined embedding by {alone:.3f}."
+            f"{beside(own.mean(), own.std(ddof=1) if len(own) > 1 else None)}"
         )
+        if "unrefined" in fall:
+            sentence += f", and that of the unrefined embedding by {fall['unrefined']:.3f}"
+        said.append(f"{sentence}.")
     return said
 
 
