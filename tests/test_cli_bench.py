@@ -210,3 +210,26 @@ def test_from_counts_with_scvi(name, tmp_path):
     assert found["failed"] == 0, found["reasons"]
     upstreams = set(pd.read_csv(tmp_path / "o" / f"{name}.csv")["upstream"])
     assert upstreams == {"pca", "scvi", *(["scarches"] if name == "classify" else [])}
+
+
+def test_progress_of_experiments_counts_rows_not_cells(monkeypatch):
+    """On a terminal; what is counted is written out, and there is no speed in cells a second."""
+    import io
+
+    from rich.console import Console
+
+    from scbatchprox.cli.output import Speaker
+
+    speaker = Speaker()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    shown = {}
+    for cells in (True, False):
+        text = io.StringIO()
+        speaker.err = Console(file=text, force_terminal=True, width=120)
+        with speaker.progress(cells=cells) as progress:
+            progress("classify mine", 0, 1500)
+            progress("classify mine", 1500, 1500)
+        shown[cells] = text.getvalue()
+    assert "1,500 / 1,500" in shown[False]
+    assert "rows/s" not in shown[False]
+    assert "rows/s" in shown[True]

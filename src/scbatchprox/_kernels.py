@@ -31,7 +31,8 @@ def compiled(function: F) -> F:
     """Compile with numba on first use and keep the machine code on disk where that is possible.
 
     ``contract`` allows a fused multiply-add; no other freedom is given, so the order of additions
-    is the one written down and results are reproducible to the bit.
+    is the one written down and results are reproducible to the bit. The kept code is renewed when the
+    function's own file changes; after a change of what it calls in another file, delete the cache.
     """
     jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"})
     try:

@@ -58,7 +58,8 @@ def refine(
         Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
     diagnosed
         Look at what the refinement did to each batch, and warn if the moment target was used on batches
-        that differ in composition; see :func:`scbatchprox.diagnose`. It costs a look at a sample.
+        that differ in composition, or the population target where populations blur into each other as
+        well; see :func:`scbatchprox.diagnose`. It costs a look at a sample.
     populations
         Column of ``obs`` that tells what each batch is made of (a clustering, a coarse annotation), for
         ``target="population"``, which otherwise finds out.
