@@ -180,20 +180,18 @@ def _composition(populations: Populations, placed: Placement, seed: int) -> tupl
     chance = np.sqrt(2.0 * rest * (1.0 - rest) / (np.pi * drawn)).sum(1) / 2.0
     apart = np.abs(own - rest).sum(1) / 2.0
     shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
-    if (
-        len(joint) < GROUPS
-    ):  # a few groups explain little of many types, however far apart these are
-        return shift, np.nan
-    return shift, _distinct(X, n, group, populations.rows.m2[keep].sum())
+    # A few groups explain little of many types, however far apart these are.
+    distinct = np.nan if len(joint) < GROUPS else _distinct(X, n, group, populations.rows.m2[keep])
+    return shift, distinct
 
 
-def _distinct(X: Floats, n: Ints, group: Ints, within: float) -> float:
+def _distinct(X: Floats, n: Ints, group: Ints, m2: Floats) -> float:
     """Part of the variance that is between groups of populations at ``X``, which lie about the origin."""
     sums = np.zeros((GROUPS, X.shape[1]))
     np.add.at(sums, group, n[:, None] * X)
     cells = np.bincount(group, weights=n, minlength=GROUPS)
     between = float(((sums**2).sum(1) / np.maximum(cells, 1.0)).sum())
-    total = float(n @ (X**2).sum(1)) + within
+    total = float(n @ (X**2).sum(1) + m2.sum())
     return between / total if total > 0 else np.nan
 
 
