@@ -31,7 +31,7 @@ CORRIDOR = [
     {"growth"},
 ]
 #: What the corridor may use from outside.
-CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors"}
+CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors", "threadpoolctl"}
 DOORS = [
     {"lazy"},
     {"model", "_model_file"},

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from .errors import BadValue
 
-__all__ = ["get_num_threads", "parallel_map", "set_num_threads"]
+__all__ = ["get_num_threads", "one_blas_thread", "parallel_map", "set_num_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,3 +56,14 @@ def parallel_map(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="scbatchprox") as pool:
         return list(pool.map(work, items))
+
+
+def one_blas_thread() -> Any:
+    """Return a context in which linear algebra uses one thread.
+
+    For many small products a second thread is no gain, and when it has nothing to do it spins and takes
+    a core from whoever could use it: a fit of 146 ms took 213, and a logistic regression on a busy
+    machine 29 s instead of 0.4. Threads may enter and leave in any order: threadpoolctl lets the first
+    of them decide.
+    """
+    return threadpool_limits(limits=1, user_api="blas")

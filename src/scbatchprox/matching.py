@@ -32,6 +32,8 @@ ROUNDS, INNER, SEEDING = 5, 4, 8
 NOISE = 0.1
 #: Populations count as at least this far apart, in units of how far they usually are.
 LEAST = 1e-3
+#: Populations from which on groupings are made at the same time.
+MANY = 600
 #: Distances that are held at once.
 TABLE = 2**22
 
@@ -72,7 +74,9 @@ def match(
         return np.zeros_like(X)
     X = X - (weight * X).sum(0) / weight.sum()  # directions are seen from amid the cells
     seeds = range(seed, seed + GROUPINGS)
-    ways = parallel_map(lambda one: _grouping(X, weight, batch, still, ridge, one), seeds)
+    # Small groupings are mostly Python, of which only one can run at a time.
+    every = parallel_map if len(X) >= MANY else map
+    ways = list(every(lambda one: _grouping(X, weight, batch, still, ridge, one), seeds))
     grouped = np.mean(ways, axis=0)
     # Groups and mutual neighbours err in different ways: the average of both errs least.
     start = np.searchsorted(batch, np.arange(int(batch[-1]) + 2))

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ._distances import squared_distances
+from ._threads import one_blas_thread
 from ._types import Floats, Ints
 from ._validate import check_number, check_whole
 from .anchors import anchors_for
@@ -127,13 +128,14 @@ class PopulationTarget:
 
     def place(self, summary: Populations, reference: Populations | None = None) -> Placement:
         """Match populations of several batches, or those of each batch alone to a reference."""
-        if reference is None:
-            return _among(self, summary)
-        places = _among(self, reference).center
-        parts = [
-            self._to(summary.select([batch]), reference, places)
-            for batch in summary.batches.tolist()
-        ]
+        with one_blas_thread():
+            if reference is None:
+                return _among(self, summary)
+            places = _among(self, reference).center
+            parts = [
+                self._to(summary.select([batch]), reference, places)
+                for batch in summary.batches.tolist()
+            ]
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return Placement(*(np.concatenate(column) for column in columns))
 

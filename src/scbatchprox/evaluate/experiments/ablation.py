@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ...report.figures import dots
 from ..baselines import ROUNDS, batchprox, unrefined
 from ..metrics import ilisi
-from ..metrics.cells import scoring
 from . import paper
 from .classify import ORIGINALS, REAL, SIMULATED
 from .experiment import Experiment
@@ -71,7 +71,7 @@ def _scores(
     method = batchprox(solver, rounds=settings.rounds, **params) if solver else unrefined
     Z, seconds = trial.refine(method, trial.embed(upstream).Z, run)
     cell_type, seed = trial.obs["cell_type"], settings.seed
-    with scoring():
+    with one_blas_thread():
         scores = {
             **both_splits(Z, cell_type, seed, run),
             "seconds": seconds,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ...report.figures import dots
 from ..baselines import CONTROLS, METHODS, ROUNDS
 from ..metrics import ilisi, leave_one_batch_out_f1, silhouette
-from ..metrics.cells import scoring
 from . import paper
 from .experiment import Experiment
 from .journal import Job
@@ -59,7 +59,7 @@ def _scores(trial: Trial, upstream: str, method: str, run: int) -> dict[str, flo
     surgery = upstream == "scarches"
     times = (embedding.seconds, embedding.before) if surgery else (seconds, embedding.seconds)
     cell_type, batch, seed = trial.obs["cell_type"], trial.obs["batch"], trial.settings.seed
-    with scoring():
+    with one_blas_thread():
         scores = {
             **both_splits(Z, cell_type, seed, run),
             "seconds": times[0],

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ..baselines import CONTROLS, METHODS
 from ..metrics import scib
-from ..metrics.cells import scoring
 from .arrival import ADDING, ArrivalSettings, FrozenReference, orders_of
 from .evolving_page import draw, tell
 from .experiment import Experiment
@@ -118,7 +118,7 @@ def _scores(
 ) -> dict[str, float]:
     settings = trial.settings
     batch, cell_type = obs["batch"], obs["cell_type"]
-    with scoring():
+    with one_blas_thread():
         scores = scib(
             refined, batch, cell_type, before=Z, profile=settings.profile, seed=settings.seed
         )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ...report.figures import dots
 from ..baselines import METHODS
 from ..metrics import affected_f1, ilisi, macro_f1
-from ..metrics.cells import scoring
 from .experiment import Experiment
 from .journal import Job, Key
 from .page import NAMES, Story, beside, summary
@@ -104,7 +104,7 @@ def _scores(
     obs = trial.obs[remain]
     Z, seconds = trial.refine(METHODS[method], embedding.Z, run, obs["batch"])
     seed = settings.seed + run
-    with scoring():
+    with one_blas_thread():
         return {
             "affected_f1": affected_f1(Z, obs["cell_type"], case.cell_type, seed=seed),
             "macro_f1": macro_f1(Z, obs["cell_type"], seed=seed),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ...errors import BadFile, BadValue
 from ...report.figures import dots
 from ..baselines import CONTROLS, METHODS
 from ..datasets import Dataset, load, molecules
 from ..datasets.molecules import read_smiles
-from ..metrics.cells import scoring
 from . import paper
 from .experiment import Experiment
 from .journal import Job
@@ -59,7 +59,7 @@ def _jobs(trial: Trial) -> Iterator[Job]:
 def _scores(trial: Trial, upstream: str, method: str, run: int) -> dict[str, float]:
     Z, seconds = trial.refine(METHODS[method], trial.embed(upstream, run).Z, run)
     classes, seed = trial.obs["cell_type"], trial.settings.seed
-    with scoring():
+    with one_blas_thread():
         return {
             **both_splits(Z, classes, seed, run),
             "seconds": seconds,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ..._threads import one_blas_thread
 from ...report.figures import lines
 from ..baselines import CONTROLS, batchprox
 from ..metrics import scores
-from ..metrics.cells import scoring
 from .classify import REAL
 from .experiment import Experiment
 from .journal import Job
@@ -74,7 +74,7 @@ def _scores(
     assert isinstance(settings, RoundsSettings)
     before = trial.embed(upstream, run).Z
     Z, seconds = trial.refine(batchprox(solver, rounds=rounds), before, run)
-    with scoring():
+    with one_blas_thread():
         numbers = scores(
             Z,
             trial.obs["batch"],

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ..._types import Floats, Ints
 from ..._validate import check_embedding, nonfinite_error
 from ...errors import BadValue, InputError
 from ...labels import Labels
 
-__all__ = ["Cells", "embedding", "groups", "sample", "scoring"]
+__all__ = ["Cells", "embedding", "groups", "sample"]
 
 
 def embedding(Z: Any) -> Floats:
@@ -76,12 +75,3 @@ def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:
     position = np.arange(n) - np.repeat(first, size)
     kept: Ints = np.sort(by_group[position < np.repeat(np.ceil(size * (most / n)), size)])
     return kept
-
-
-def scoring() -> Any:
-    """Return a context in which linear algebra has one thread.
-
-    Scores are made of many small products, for which a second thread is no gain, and a great loss
-    where others use the processor too: a logistic regression took 0.4 s or 29 s.
-    """
-    return threadpool_limits(limits=1, user_api="blas")

@@ -11,10 +11,11 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
+from ..._threads import one_blas_thread
 from ..._types import Ints
 from ..._validate import some_of
 from ...errors import BadValue
-from .cells import embedding, groups, scoring
+from .cells import embedding, groups
 
 __all__ = ["affected_f1", "leave_one_batch_out_f1", "macro_f1"]
 
@@ -104,7 +105,7 @@ def _held_out(
         class_weight="balanced", solver="newton-cholesky" if newton else "lbfgs", max_iter=5000
     )
     Z = Z - Z.mean(0)  # the intercept is free: nothing changes but the conditioning
-    with scoring(), warnings.catch_warnings():
+    with one_blas_thread(), warnings.catch_warnings():
         # Of coordinates that are constant, or in the thousands: scikit-learn goes on by itself.
         warnings.filterwarnings("ignore", "(?s).*will now resort to lbfgs")
         classifier.fit(Z[train], types.codes[train])
