@@ -97,8 +97,15 @@ class TestBlur:
         Z, batch = self.blurred(EVEN, EVEN, self.ODD)
         obs = pd.DataFrame({"batch": batch}, index=[f"cell{i}" for i in range(len(Z))])
         adata = ad.AnnData(np.zeros((len(Z), 1)), obs, obsm={"X_pca": Z})
-        with pytest.warns(UserWarning, match="Batches differ in composition .*b2.* blur into"):
-            refine(adata, "batch", target="population")
+        for target in ("population", "moment"):
+            with pytest.warns(
+                UserWarning, match="Batches differ in composition .*b2.* blur into"
+            ) as w:
+                refine(adata, "batch", target=target)
+            # What does not help is not advised.
+            assert "target='population'" not in str(w[0].message)
+            verdicts = adata.uns["X_pca_batchprox"]["diagnosis"]["verdict"]
+            assert "target='population'" not in " ".join(verdicts)
 
 
 class TestPartners:

@@ -126,19 +126,20 @@ def unlike(model: BatchProx, table: pd.DataFrame) -> str | None:
     if table["n_cells"].median() < FEW:
         return None
     by_moments = not isinstance(model.seen_.moments, Populations)
-    blurred = by_moments or _blurred(table["distinct"])
-    odd = table.index[(table["composition"] > DIFFERENT) & blurred].tolist()
+    blurred = bool(_blurred(table["distinct"]).any())
+    odd = table.index[table["composition"] > DIFFERENT].tolist() if by_moments or blurred else []
     if not odd:
         return None
     named = ", ".join(map(str, odd[:5])) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
-    if not by_moments:
+    said = f"Batches differ in composition ({named})"
+    if not blurred:
         return (
-            f"Batches differ in composition ({named}) and their populations blur into each other: like and "
-            f"unlike cannot be told apart; see the diagnosis, and compare with the unrefined embedding."
+            f"{said}: the moment target moves unlike populations on top of each other; see the diagnosis, "
+            f"and try target='population'."
         )
     return (
-        f"Batches differ in composition ({named}): the moment target moves unlike populations on top of "
-        f"each other; see the diagnosis, and try target='population'."
+        f"{said} and their populations blur into each other: no target can tell like from unlike; see the "
+        f"diagnosis, and compare with the unrefined embedding."
     )
 
 
@@ -250,9 +251,12 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
     elif apart > DIFFERENT:
         care.append(f"{apart:.0%} of its cells have no partners in other batches")
     if by_moments and shift > DIFFERENT:
-        care.append(
-            f"its composition differs ({shift:.2f}), of which target='population' takes account"
+        then = (
+            "and populations blur into each other: no target can tell like from unlike"
+            if _blurred(row["distinct"])
+            else "of which target='population' takes account"
         )
+        care.append(f"its composition differs ({shift:.2f}), {then}")
     if row["moved"] > FAR:
         care.append(f"cells move by {row['moved']:.2f} of its spread")
     if row["scale_max"] > STRETCHED or row["scale_min"] < 1 / STRETCHED:
