@@ -148,7 +148,10 @@ def _move_in(folder: Path, store: Path) -> None:
             if source.is_dir():
                 _replace(source, store / name / source.name, folder / "old" / name / source.name)
     if (folder / "indexed").exists():
-        zarr.consolidate_metadata(store)
+        with warnings.catch_warnings():
+            # Whoever made the store has heard of it: we only renew what there was.
+            warnings.filterwarnings("ignore", "Consolidated metadata")
+            zarr.consolidate_metadata(store)
 
 
 def _has_index(store: Path) -> bool:

@@ -56,16 +56,17 @@ class Counts:
         """Take the counts of an AnnData, in memory or backed, from ``X`` or from a layer."""
         if not isinstance(adata, ad.AnnData):
             raise BadType(f"Expected an AnnData with counts, found {type(adata).__name__}.")
-        if layer is not None and layer not in adata.layers:
+        layers = [
+            name for name in adata.layers if name is not None
+        ]  # None is X, from anndata 0.13 on
+        if layer is not None and layer not in layers:
             raise BadKey(
                 f"Expected counts in a layer, found no {layer!r}; "
-                f"available: {some_of(adata.layers, most=20)}."
+                f"available: {some_of(layers, most=20)}."
             )
         rows = adata.X if layer is None else adata.layers[layer]
         if rows is None:
-            raise BadValue(
-                f"Expected counts in X, found none; layers: {some_of(adata.layers, most=20)}."
-            )
+            raise BadValue(f"Expected counts in X, found none; layers: {some_of(layers, most=20)}.")
         batch = None if batch_key is None else batch_labels(adata.obs, batch_key)
         var = adata.var
         if not isinstance(var, pd.DataFrame):  # of a lazily opened AnnData
