@@ -17,7 +17,7 @@ demo: $(VENV)/.cli,report ## simulate, refine, score, and draw a picture: demo-o
 	$(BIN)/scbatchprox demo --out demo-output
 
 test: $(VENV)/.test ## run the tests
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .
@@ -34,7 +34,7 @@ bench: $(BENCH)/.done ## speed and memory as ratios, against harmonypy and torch
 	$(BENCH)/bin/python -m benchmarks
 
 test-heavy: $(BENCH)/.done ## the tests that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
-	$(BENCH)/bin/python -m pytest -q -n auto -m "torch or bench or scvi"
+	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi"
 
 experiments-quick: $(BENCH)/.done ## every experiment of the paper, small, end to end: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
