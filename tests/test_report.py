@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from data import make_cells
@@ -66,8 +67,6 @@ def test_picture_of_one_coordinate(rng):
 
 @pytest.mark.parametrize("n_methods", [1, 4, 7])
 def test_a_legend_of_long_names_stays_within_the_picture(n_methods):
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib")
     from scbatchprox.report.figures import lines
 
     names = [f"scBatchProx population refit {m}" for m in range(n_methods)]

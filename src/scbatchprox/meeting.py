@@ -77,7 +77,7 @@ def meet(
     if unit <= 0.0:
         return np.repeat(ways, sizes, axis=0)
     moving = np.flatnonzero(~still).tolist()
-    kernels = [_kernel(X[part], unit) for part in parts]
+    kernels = {b: _kernel(X[parts[b]], unit) for b in moving}
     cells, usual = n.astype(np.float64), n.mean()
     for _ in range(ROUNDS):
         look = partial(neighbours, begin + field, np.sqrt(unit), cells, start, still)

@@ -131,24 +131,11 @@ class PopulationTarget:
         with one_blas_thread():
             if reference is None:
                 return _among(self, summary)
-            places = _among(self, reference).center
             parts = [
-                self._to(summary.select([batch]), reference, places)
-                for batch in summary.batches.tolist()
+                _to(self, summary.select([batch]), reference) for batch in summary.batches.tolist()
             ]
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return Placement(*(np.concatenate(column) for column in columns))
-
-    def _to(self, newcomer: Populations, reference: Populations, places: Floats) -> Placement:
-        """One batch to populations that stay where they have been put."""
-        K, B = newcomer.rows.n.size, reference.batches.size
-        X = np.concatenate([places, newcomer.rows.mean])
-        n = np.concatenate([reference.rows.n, newcomer.rows.n])
-        batch = np.concatenate([reference.anchors.batch, np.full(K, B)])
-        still = np.arange(B + 1) < B
-        width = _width(newcomer, reference)
-        move = match(X, n, batch, still, ridge=self.ridge, seed=self.seed, width=width)[-K:]
-        return self._placed(newcomer, move, reference, batch, X, width)
 
     def _placed(
         self,
@@ -202,6 +189,19 @@ def _among(rule: PopulationTarget, summary: Populations) -> Placement:
 def _width(*parts: Populations) -> float:
     """Variance of cells about their populations' means, over all coordinates."""
     return float(sum(p.rows.m2.sum() for p in parts) / sum(p.n_cells for p in parts))
+
+
+@lru_cache(maxsize=2)
+def _to(rule: PopulationTarget, newcomer: Populations, reference: Populations) -> Placement:
+    """One batch to populations that stay where they have been put: the same for its fit and its judgement."""
+    K, B = newcomer.rows.n.size, reference.batches.size
+    X = np.concatenate([_among(rule, reference).center, newcomer.rows.mean])
+    n = np.concatenate([reference.rows.n, newcomer.rows.n])
+    batch = np.concatenate([reference.anchors.batch, np.full(K, B)])
+    still = np.arange(B + 1) < B
+    width = _width(newcomer, reference)
+    move = match(X, n, batch, still, ridge=rule.ridge, seed=rule.seed, width=width)[-K:]
+    return rule._placed(newcomer, move, reference, batch, X, width)
 
 
 def _medians(move: Floats, n: Ints, batch: Ints) -> Floats:

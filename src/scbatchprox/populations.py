@@ -114,8 +114,10 @@ class Populations:
         return self.select([b for b in self.batches.tolist() if b != batch])
 
     def select(self, batches: list[Any]) -> Populations:
-        """Populations of some batches; there may be none."""
+        """Populations of some batches; there may be none, and all of them are this very object."""
         anchors, keep = self.anchors.select(batches)
+        if keep.all():
+            return self
         parts = (self.rows.n, self.rows.mean, self.rows.m2)
         return Populations(
             anchors, Moments(np.arange(anchors.batch.size), *(x[keep] for x in parts))
