@@ -11,6 +11,8 @@ from scbatchprox.evaluate.metrics import (
     ilisi,
     leave_one_batch_out_f1,
     macro_f1,
+    mixing_within_types,
+    over_correction,
     scib,
     scores,
     silhouette,
@@ -240,9 +242,13 @@ def test_scores_are_those_of_the_single_functions(cells):
     assert found["lobo_f1"] == leave_one_batch_out_f1(Z, cell_type, batch)
     assert found["silhouette"] == pytest.approx(silhouette(Z, cell_type))
     assert found["ilisi_30"] == pytest.approx(ilisi(Z, batch))
+    assert found["mixing_within_types"] == pytest.approx(mixing_within_types(Z, batch, cell_type))
+    assert found["over_correction"] == pytest.approx(over_correction(Z, batch, cell_type))
+    assert found["variance_kept"] == found["neighbours_kept_in_batch"] == 1.0
     rest = scib(*cells, before=Z, seed=5)
     assert {name: found[name] for name in rest} == rest
-    assert "macro_f1_sd" not in scores(*cells)
+    alone = scores(*cells)
+    assert not {"macro_f1_sd", "variance_kept", "neighbours_kept_in_batch"} & set(alone)
 
 
 class TestCompare:

@@ -13,11 +13,14 @@ from .metrics import (
     ilisi,
     leave_one_batch_out_f1,
     macro_f1,
+    mixing_within_types,
     neighbours_kept,
+    over_correction,
     scib,
     scores,
     silhouette,
     stability,
+    variance_kept,
 )
 from .simulate import simulate
 
@@ -32,10 +35,13 @@ __all__ = [
     "ilisi",
     "leave_one_batch_out_f1",
     "macro_f1",
+    "mixing_within_types",
     "neighbours_kept",
+    "over_correction",
     "scib",
     "scores",
     "silhouette",
     "simulate",
     "stability",
+    "variance_kept",
 ]

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import pandas as pd
 
-__all__ = ["NAMES", "Story", "beside", "mean_sd", "render", "summary", "versions"]
+__all__ = ["MEANINGS", "NAMES", "Story", "beside", "mean_sd", "render", "summary", "versions"]
 
 #: How identifiers are called on pages and pictures.
 NAMES = {
@@ -33,6 +33,10 @@ NAMES = {
     "affected_f1": "affected F1",
     "lobo_f1": "leave-one-batch-out F1",
     "ilisi_30": "iLISI",
+    "mixing_within_types": "mixing within types",
+    "over_correction": "over-correction",
+    "variance_kept": "variance kept within batch and type",
+    "neighbours_kept_in_batch": "neighbours kept within batch",
     "silhouette": "cell-type silhouette",
     "nmi": "NMI",
     "ari": "ARI",
@@ -50,6 +54,14 @@ NAMES = {
     "seconds": "seconds",
     "seconds_upstream": "upstream seconds",
 }
+#: What scores of neighbourhoods are, in the words of pages.
+MEANINGS = (
+    "Mixing within types: diversity of batches among the 30 nearest neighbours of the same type, over what "
+    "the batches' shares of that type allow; batches with fewer than five of its cells are left out. "
+    "Over-correction: part of the neighbours from other batches that are of another type; lower is better. "
+    "Variance kept: within the cells of one type in one batch, after over before. Neighbours kept: of 30 "
+    "within the own batch."
+)
 _PACKAGES = (
     *("scbatchprox", "numpy", "scikit-learn", "anndata", "scanpy", "harmonypy", "scib-metrics"),
     *("scvi-tools", "torch", "rdkit"),

@@ -4,10 +4,11 @@ from .classification import affected_f1, leave_one_batch_out_f1, macro_f1
 from .comparison import Comparison, compare
 from .neighbours import ilisi, neighbours_kept
 from .of_file import Scored, evaluate_file
-from .overview import scores
+from .overview import neighbourhood_scores, scores
 from .scib_scores import scib
 from .silhouettes import silhouette
 from .stability_table import stability
+from .within import mixing_within_types, over_correction, variance_kept
 
 __all__ = [
     "Comparison",
@@ -18,9 +19,13 @@ __all__ = [
     "ilisi",
     "leave_one_batch_out_f1",
     "macro_f1",
+    "mixing_within_types",
+    "neighbourhood_scores",
     "neighbours_kept",
+    "over_correction",
     "scib",
     "scores",
     "silhouette",
     "stability",
+    "variance_kept",
 ]

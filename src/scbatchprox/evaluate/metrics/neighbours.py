@@ -57,17 +57,43 @@ def mean_ilisi(near: Ints, batch: Labels) -> float:
     return (diversity - 1.0) / (n_batches - 1)
 
 
-def neighbours_kept(before: Any, after: Any, *, k: int = 30) -> Floats:
+def neighbours_kept(before: Any, after: Any, *, k: int = 30, batch: Any = None) -> Floats:
     """Share of each cell's k nearest neighbours before that are among its k nearest after.
 
     One number per cell, 0 to 1; about k / n for an embedding that has nothing to do with the first.
     The two need not have the same number of coordinates.
+
+    With ``batch``, neighbours are searched among the cells of the own batch alone: moving a batch as a
+    whole keeps all of them. A cell that is alone in its batch has none to keep: NaN.
     """
+    first, second = same_cells(before, after)
+    if batch is None:
+        return _kept(first, second, k)
+    kept = np.full(len(first), np.nan)
+    for rows in groups(batch, len(first), "batch label").rows():
+        if rows.size > 1:
+            kept[rows] = _kept(first[rows], second[rows], k)
+    return kept
+
+
+def mean_kept_in_batch(before: Any, after: Any, batch: Any, *, k: int = 30) -> float:
+    """Mean of :func:`neighbours_kept` within batches, over the cells that have neighbours there."""
+    kept = neighbours_kept(before, after, k=k, batch=batch)
+    known = kept[~np.isnan(kept)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def same_cells(before: Any, after: Any) -> tuple[Floats, Floats]:
+    """Return two embeddings of the same cells as arrays."""
     first, second = embedding(before), embedding(after)
     if len(first) != len(second):
         raise BadValue(
             f"Expected embeddings of the same cells, found {len(first)} and {len(second)} cells."
         )
+    return first, second
+
+
+def _kept(first: Floats, second: Floats, k: int) -> Floats:
     a, b = (Neighbours.of(Z, k).indices for Z in (first, second))
     # A number of its own for every pair of cells, so that all are looked up at once.
     row = np.arange(len(a))[:, None] * len(a)

@@ -6,12 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ..._types import Floats
 from ...errors import BadValue
+from .cells import Cells, embedding
 from .classification import leave_one_batch_out_f1, macro_f1
-from .neighbours import Neighbours, mean_ilisi
+from .neighbours import Neighbours, mean_ilisi, mean_kept_in_batch
 from .scib_scores import NEAREST, chosen, scib_of
+from .within import mixing_of, over_corrected, variance_kept
 
-__all__ = ["scores"]
+__all__ = ["neighbourhood_scores", "scores"]
+
+#: Neighbours that mixing, over-correction and what is kept are looked at among.
+_NEAR = 30
 
 
 def scores(
@@ -37,7 +43,9 @@ def scores(
     -------
     dict
         ``macro_f1`` (and, of several runs, ``macro_f1_sd``), ``lobo_f1``, ``silhouette`` (of cell
-        types, -1 to 1), ``ilisi_30``, and all that :func:`.scib` returns.
+        types, -1 to 1), ``ilisi_30``, ``mixing_within_types``, ``over_correction`` (lower is better),
+        with ``before`` also ``variance_kept`` and ``neighbours_kept_in_batch`` (the mean of
+        :func:`.neighbours_kept` within batches), and all that :func:`.scib` returns.
     """
     if runs < 1:
         raise BadValue(f"Expected at least one run, found {runs}.")
@@ -49,8 +57,28 @@ def scores(
     return {
         "macro_f1": float(np.mean(f1)),
         **spread,
-        "lobo_f1": leave_one_batch_out_f1(cells.Z, cells.cell_type, cells.batch),
         "silhouette": 2 * by_scib["asw_cell"] - 1,
-        "ilisi_30": mean_ilisi(near.indices[:, :30], cells.batch),
+        **_by_neighbours(cells, near, first),
         **by_scib,
     }
+
+
+def neighbourhood_scores(Z: Any, batch: Any, cell_type: Any, before: Any) -> dict[str, float]:
+    """Return the scores of :func:`scores` that look at neighbours and spread; they need no scIB."""
+    cells = Cells.of(Z, batch, cell_type)
+    return _by_neighbours(cells, Neighbours.of(cells.Z, _NEAR), embedding(before))
+
+
+def _by_neighbours(cells: Cells, near: Neighbours, before: Floats | None) -> dict[str, float]:
+    """Scores from neighbours that are known already, 30 or more of each cell."""
+    Z, batch, cell_type = cells.Z, cells.batch, cells.cell_type
+    found = {
+        "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
+        "ilisi_30": mean_ilisi(near.indices[:, :_NEAR], batch),
+        "mixing_within_types": mixing_of(cells, _NEAR),
+        "over_correction": over_corrected(near.indices[:, :_NEAR], batch, cell_type),
+    }
+    if before is not None:
+        found["variance_kept"] = variance_kept(before, Z, batch, cell_type)
+        found["neighbours_kept_in_batch"] = mean_kept_in_batch(before, Z, batch, k=_NEAR)
+    return found
