@@ -380,6 +380,60 @@ def test_every_preset_says_what_it_is():
     assert all(len(preset.about) > 10 for preset in PRESETS.values())
 
 
+class TestWideData:
+    """Presets that start from principal components, in files of our own under their names."""
+
+    def expected(self, X, width):
+        """Coordinates up to sign, from the singular values of all cells."""
+        U, s, _ = np.linalg.svd(X - X.mean(0), full_matrices=False)
+        return np.abs(U * s)[:, :width]
+
+    @pytest.mark.parametrize("width", [60, 8])
+    def test_of_the_embedding(self, tmp_path, rng, width):
+        adata = cells(100, 0)
+        adata.obsm["X_emb"] = rng.normal(size=(100, width)).astype(np.float32)
+        written(adata, tmp_path, "fsdd_speech.h5ad")
+        data = load("fsdd_speech", data_dir=tmp_path)
+        n = min(40, width - 1)
+        assert (data.rep, data.counts) == ("X_pca", False)
+        assert f"{n} principal components of its X_emb ({width} columns)" in data.note
+        expected = self.expected(adata.obsm["X_emb"].astype(float), n)
+        np.testing.assert_allclose(np.abs(data.adata.obsm["X_pca"]), expected, atol=1e-6)
+        asked = load("fsdd_speech", data_dir=tmp_path, use_rep="X_emb")
+        np.testing.assert_array_equal(asked.adata.obsm[asked.rep], adata.obsm["X_emb"])
+        assert "principal" not in asked.note
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_of_values_that_are_no_counts(self, tmp_path, sparse):
+        adata = cells(80, 60)
+        logged = np.log1p(adata.X)
+        adata.X = sp.csr_matrix(logged) if sparse else logged
+        written(adata, tmp_path, "pancreas_wang_xin.h5ad")
+        data = load("pancreas_wang_xin", data_dir=tmp_path)
+        assert (data.rep, data.counts) == ("X_pca", False)
+        assert data.note == "40 principal components of its X (60 columns)"
+        found = np.abs(data.adata.obsm["X_pca"])
+        np.testing.assert_allclose(found, self.expected(logged.astype(float), 40), atol=1e-6)
+
+    def test_what_is_there_is_taken(self, tmp_path, rng):
+        adata = cells(20, 0)
+        adata.obsm["X_emb"], adata.obsm["X_pca"] = rng.normal(size=(2, 20, 5))
+        written(adata, tmp_path, "bbbc021_moa.h5ad")
+        data = load("bbbc021_moa", data_dir=tmp_path)
+        np.testing.assert_array_equal(data.adata.obsm["X_pca"], adata.obsm["X_pca"])
+        assert data.note == ""
+
+    def test_nothing_to_take_them_of(self, tmp_path, rng):
+        adata = cells(20, 0)
+        written(adata, tmp_path, "bbbc021_moa.h5ad")
+        with pytest.raises(BadValue, match="an embedding or values in X in bbbc021_moa"):
+            load("bbbc021_moa", data_dir=tmp_path)
+        adata.obsm["X_a"], adata.obsm["X_b"] = rng.normal(size=(2, 20, 5))
+        written(adata, tmp_path, "bbbc021_moa.h5ad")
+        with pytest.raises(BadValue, match="one embedding in bbbc021_moa .*found 'X_a', 'X_b'"):
+            load("bbbc021_moa", data_dir=tmp_path)
+
+
 @pytest.mark.skipif(REAL is None, reason="SCBATCHPROX_DATA names no folder with real data")
 @pytest.mark.parametrize(
     ("name", "shape", "n_batches", "n_types", "with_counts", "rep"),
@@ -390,6 +444,12 @@ def test_every_preset_says_what_it_is():
         ("hematopoiesis_scvi", (4649, 30), 2, 7, False, "X_scvi"),
         ("kang_ifnb", (13729, 12542), 2, 12, True, None),
         ("synovium", (5265, 20), 24, 4, False, "X_pca"),
+        ("optimalflow37", (19943, 10), 37, 19, False, "X_emb"),
+        ("covid_pbmc_pca", (10000, 50), 20, 18, False, "X_emb"),
+        ("bbbc021_moa", (632, 40), 10, 13, False, "X_pca"),
+        ("fsdd_speech", (3000, 40), 6, 10, False, "X_pca"),
+        ("pancreas_wang_xin", (1175, 40), 2, 7, False, "X_pca"),
+        ("hmp16s_bodysites", (7295, 2392), 7, 14, True, None),
     ],
 )
 def test_real_files(name, shape, n_batches, n_types, with_counts, rep):

@@ -13,6 +13,7 @@ from .dataset import Dataset, Keys
 from .files import SUFFIXES, read
 from .folder import data_folder
 from .originals import ORIGINALS, Original
+from .reduction import with_pca
 
 __all__ = ["PRESETS", "Simulated", "Stored", "load"]
 
@@ -27,9 +28,19 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Stored:
-    """A file ``NAME.h5ad`` of the data folder."""
+    """A file ``NAME.h5ad`` of the data folder.
+
+    Attributes
+    ----------
+    about
+        What it is.
+    pca
+        Principal components to start from, of its embedding or else of ``X``: for data too wide to
+        compare cells in, and for values that are no counts.
+    """
 
     about: str
+    pca: int | None = None
 
 
 PRESETS: dict[str, Simulated | Stored | Original] = {
@@ -43,6 +54,12 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
     "hematopoiesis_scvi": Stored("mouse haematopoiesis by two protocols, scVI"),
     "kang_ifnb": Stored("PBMC, control and stimulated: the batch is biology"),
     "synovium": Stored("synovium on 24 plates"),
+    "optimalflow37": Stored("blood by flow cytometry: 37 batches, rare and private types"),
+    "covid_pbmc_pca": Stored("PBMC of 20 donors, healthy and with COVID: a condition to keep"),
+    "bbbc021_moa": Stored("cell images of 10 weeks by mode of action: types confounded", pca=40),
+    "fsdd_speech": Stored("spoken digits of 6 speakers: batches further apart than types", pca=40),
+    "pancreas_wang_xin": Stored("human pancreas of two studies: small, private types", pca=40),
+    "hmp16s_bodysites": Stored("microbiome by body site: counts, types that blur"),
     **ORIGINALS,
 }
 
@@ -87,7 +104,10 @@ def load(
     folder = data_folder(data_dir)
     stored = folder / f"{name}.h5ad"
     if stored.exists():
-        return Dataset.of(name, read(stored), keys)
+        adata, note = read(stored), ""
+        if isinstance(preset, Stored) and preset.pca is not None and use_rep is None:
+            adata, note = with_pca(name, adata, preset.pca)
+        return Dataset.of(name, adata, keys, note)
     if isinstance(preset, Original):
         return preset.load(name, folder, keys, progress or silent)
     if preset is not None:

@@ -32,6 +32,8 @@ ORIGINALS = ("pbmc4", "mhd6", "hpms2")
 SIMULATED = ("sim_pbmc4", "sim_mhd6", "sim_hpms2")
 REAL = (
     *("cell_lines", "sc_mixology", "pancreas_scvi", "hematopoiesis_scvi", "kang_ifnb", "synovium"),
+    *("optimalflow37", "covid_pbmc_pca", "bbbc021_moa", "fsdd_speech", "pancreas_wang_xin"),
+    "hmp16s_bodysites",
 )
 _BY = ["dataset", "upstream", "method"]
 
