@@ -32,7 +32,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="classify, imbalance, continual, cumulative, molecules, ablation or rounds.",
+            help="classify, imbalance, continual, cumulative, molecules, ablation, rounds or planted.",
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, on the paper's data or on anybody's."""
+"""The paper's tables and figures, and planted effects, on the paper's data or on anybody's."""
 
 from .ablation import ABLATION
 from .classify import CLASSIFY
@@ -6,6 +6,7 @@ from .evolving import CONTINUAL, CUMULATIVE
 from .experiment import Experiment, Outcome
 from .imbalance import IMBALANCE
 from .molecules import MOLECULES
+from .planted import PLANTED
 from .rounds import ROUNDS
 from .runner import run
 from .settings import Settings, read_config
@@ -14,5 +15,8 @@ __all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "read_config", "r
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS)
+    for experiment in (
+        *(CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS),
+        PLANTED,
+    )
 }

@@ -37,6 +37,8 @@ NAMES = {
     "over_correction": "over-correction",
     "variance_kept": "variance kept within batch and type",
     "neighbours_kept_in_batch": "neighbours kept within batch",
+    "displacement_error": "displacement error",
+    "displacement_relative": "of that of doing nothing",
     "silhouette": "cell-type silhouette",
     "nmi": "NMI",
     "ari": "ARI",
