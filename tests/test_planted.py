@@ -1,6 +1,7 @@
 """Planted effects: the truth undoes them, nothing else is changed, and scores follow from the truth."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import anndata as ad
@@ -14,7 +15,7 @@ from scbatchprox.evaluate.experiments import EXPERIMENTS, run
 from scbatchprox.evaluate.experiments.classify import REAL
 from scbatchprox.evaluate.experiments.journal import Key
 from scbatchprox.evaluate.experiments.planted import PlantedSettings
-from scbatchprox.evaluate.experiments.planted_page import HALVES, VERDICTS, half_of, harmed
+from scbatchprox.evaluate.experiments.planted_page import HALVES, VERDICTS, half_of, harms
 from scbatchprox.evaluate.metrics import (
     leave_one_batch_out_f1,
     macro_f1,
@@ -268,7 +269,10 @@ class TestHarm:
         ],
     )
     def test_any_score_may_tell(self, changes, harm):
-        assert harmed(self.sets(**changes), "ours").tolist() == [harm]
+        found = harms(self.sets(**changes), "ours")
+        assert found.any(axis=1).tolist() == [harm]
+        if len(changes) == 1:
+            assert found[next(iter(changes))].tolist() == [harm]
 
 
 def test_halves_alternate_in_alphabetical_order():
@@ -368,6 +372,7 @@ class TestExperiment:
         page = (tmp_path / "planted.md").read_text()
         for words in (
             "### Choosing: means and spread over data sets",
+            "### Choosing: harm",
             "### Choosing: verdicts of the diagnosis",
             "| shift_1 | scBatchProx population |",
             "choosing: bbbc021_moa, ",
@@ -381,12 +386,35 @@ class TestExperiment:
         wide = done.rows.pivot_table(
             index=["condition", "step"], columns=["metric", "method"], values="value"
         )
-        harm = harmed(wide, "batchprox_population")
+        harm = harms(wide, "batchprox_population").any(axis=1)
         safe = wide["verdict_safe", "diagnose"]
         told = f"{safe[~harm].sum():.0f} of {safe.sum():.0f} batches (choosing)"
         assert any(told in finding for finding in done.findings if "`safe` was safe" in finding)
         told = f"{harm.sum()} of 6 (choosing)"
         assert any(told in f for f in done.findings if "population does harm" in f)
+
+    def test_kinds_are_in_their_order_on_the_page(self, settings, tmp_path):
+        """Even where the first data set has no cells for some of them."""
+        done = run(EXPERIMENT, settings, tmp_path)
+        late = done.rows[done.rows["step"] == "small"].assign(condition="null_many_30")
+        story = EXPERIMENT.tell(pd.concat([done.rows, late]), settings)
+        table = story.tables["Choosing: means and spread over data sets"]
+        expected = ["null", "null_many_30", "missing_one", "shift_1"]
+        assert list(dict.fromkeys(table["planted"])) == expected
+
+    def test_no_finding_is_of_both_halves(self, settings, tmp_path):
+        """What the other half says changes nothing that is said of the first."""
+        rows = run(EXPERIMENT, settings, tmp_path).rows
+        other = rows.assign(dataset="synovium", value=rows["value"] * 0.5)
+        alone = EXPERIMENT.tell(rows, settings)
+        both = EXPERIMENT.tell(pd.concat([other, rows]), settings)
+        for before, after in zip(alone.findings, both.findings, strict=True):
+            said = re.findall(r"[\d.]+(?: of \d+)?(?: batches)? \(choosing\)", before)
+            assert said
+            assert said == re.findall(r"[\d.]+(?: of \d+)?(?: batches)? \(choosing\)", after)
+        for name, table in alone.tables.items():
+            pd.testing.assert_frame_equal(table, both.tables[name])
+        assert any(name.startswith("Confirming") for name in both.tables)
 
     def test_finished_rows_are_not_computed_again(self, settings, tmp_path):
         first = run(EXPERIMENT, settings, tmp_path)

@@ -50,7 +50,7 @@ class PlantedSettings(Settings):
     upstreams: tuple[str, ...] = choice(("pca",))
     methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", "batchprox_population"))
     kinds: tuple[str, ...] = choice(tuple(KINDS))
-    batches: int = choice(1)
+    batches: int = choice(2)
     cells: int = 3000
 
     def __post_init__(self) -> None:
@@ -200,6 +200,7 @@ PLANTED = Experiment(
         # Whoever takes a quick look is choosing: none of the sets that are kept for confirming.
         "data": ("sim_balanced2", "pancreas_scvi", "sc_mixology"),
         "kinds": ("null", "missing_one", "shift_1", "field"),
+        "batches": 1,
         "max_cells": 2000,
         "cells": 400,
     },

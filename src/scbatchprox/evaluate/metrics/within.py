@@ -27,9 +27,11 @@ def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = 30) -> f
     :math:`q_b` its share of all of them. Types weigh by these cells. Unlike :func:`.ilisi` it cannot be
     raised by putting different types on top of each other.
 
-    Types that one such batch alone has are left out; NaN if no other is left. All others of a type are
-    neighbours where there are no more than k. Nothing is clipped: a cell is no neighbour of its own, so
-    a small type, or batches that alternate, may give slightly more than 1.
+    Types that one such batch alone has are left out; NaN if no other is left. Where a type has no more
+    than k + 1 such cells all others are neighbours, so that it counts as mixed wherever its batches
+    are; with many small types look at more than this score. Nothing is clipped: a cell is no neighbour
+    of its own, so a small type may give more than 1, and so may batches that alternate, above all where
+    one batch has nearly all cells and little is allowed.
     """
     _check_k(k)
     return mixing_of(Cells.of(Z, batch, cell_type), k)
