@@ -232,8 +232,8 @@ def _notes(settings: Settings) -> list[str]:
         "defined, such as over-correction where batches do not meet, tells of none, and is left out of "
         "means. Verdicts are those of "
         "`diagnose` for the population target, before anything is refined; harm is what that target "
-        "then did to the set as a whole. In batches of a few dozen cells one cell more or less is worth "
-        "more than these margins: compare with the harm that other methods do.",
+        "then did to the set as a whole. In batches of a few dozen cells a single cell can be worth "
+        "more than these margins; in batches of a thousand it cannot.",
         MEANINGS,
         settings.upstream_note,
     ]
