@@ -1,6 +1,6 @@
-"""How many threads the compiled loops use.
+"""How many threads the loops over cells use.
 
-The loops release the GIL and run on a plain Python thread pool. numba's own parallel back ends
+They release the GIL and run on a plain Python thread pool. numba's own parallel back ends
 abort the process when two Python threads call them at once (workqueue) or after a fork (OpenMP);
 a library that is called from Dask workers and data loaders cannot afford either.
 """
@@ -10,13 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+import numpy  # noqa: F401 - its linear algebra must be there to be found
+from threadpoolctl import (  # type: ignore[import-untyped]
+    ThreadpoolController,
+    threadpool_limits,
+)
 
 from .errors import BadValue
 
-__all__ = ["get_num_threads", "one_blas_thread", "one_thread", "parallel_map", "set_num_threads"]
+__all__ = [
+    "get_num_threads",
+    "one_blas_thread",
+    "one_numpy_thread",
+    "one_thread",
+    "parallel_map",
+    "set_num_threads",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -76,3 +88,17 @@ def one_thread() -> Any:
     with two threads, and 2 ms with one.
     """
     return threadpool_limits(limits=1)
+
+
+def one_numpy_thread() -> Any:
+    """:func:`one_blas_thread` for numpy's products alone.
+
+    Around the products of blocks of cells, which run on threads of their own. Finding the libraries takes
+    a millisecond, as long as the products of a small batch: this is done once, when numpy's is there.
+    """
+    return _numpy_blas().limit(limits=1, user_api="blas")
+
+
+@lru_cache(maxsize=1)
+def _numpy_blas() -> Any:
+    return ThreadpoolController().select(user_api="blas")
