@@ -14,11 +14,13 @@ ROOT = Path(scbatchprox.__file__).parent
 #: The corridor, from cells to cells; a module may import itself and what stands before it.
 CORRIDOR = [
     {"_version", "_types", "_distances", "_kernels", "_atomic", "errors"},
-    {"_threads", "_nearest"},
+    {"_threads", "_hash", "_kmeans"},
+    {"_nearest"},
     {"_validate"},
-    {"_blocks", "labels"},
+    {"_blocks", "labels", "_runs"},
+    {"_products", "sampling"},
     {"_store"},
-    {"moments", "anchors", "meeting"},
+    {"moments", "anchors", "group_moments", "meeting"},
     {"matching"},
     {"populations"},
     {"target"},

@@ -98,7 +98,8 @@ class TestApply:
         result = adapter.apply(Z, NAMES[codes])
         assert result.dtype == np.float32
         wide = adapter.apply(Z.astype(float), NAMES[codes])
-        np.testing.assert_array_equal(result, wide.astype(np.float32))
+        size = np.abs(Z) + np.abs(wide - Z).max()
+        assert (np.abs(result - wide) <= 4.0 * np.finfo(np.float32).eps * size).all()
 
     @pytest.mark.parametrize(
         "kind",
@@ -139,11 +140,11 @@ class TestApply:
         adapter = make(rng)
         Z, codes = cells_for(rng, adapter, 5000)
         results = []
-        for n in (1, 2, 3):
+        for n in (1, 2, 3, 8):
             threads(n)
             results.append(adapter.apply(Z, NAMES[codes]))
-        np.testing.assert_array_equal(results[0], results[1])
-        np.testing.assert_array_equal(results[0], results[2])
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
         for rows in (np.arange(5), rng.permutation(5000)[:777], [4321]):
             some = adapter.apply(Z[rows], NAMES[codes[rows]])
             np.testing.assert_array_equal(some, results[0][rows])

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 import population_oracles as oracles
 from data import cells, make_cells
 from scbatchprox import Moments, Populations, PopulationTarget, set_num_threads
-from scbatchprox._nearest import kmeans
+from scbatchprox._kmeans import kmeans
 from scbatchprox.anchors import CELLS, FEWEST, MOST, Anchors, anchors_for
 from scbatchprox.labels import Labels
 from scbatchprox.lazy import LabelledCells
@@ -34,7 +34,7 @@ def described(Z, batch, population=None, known=None):
 
 def found(Z, batch, seed=0):
     labels = Labels.of(batch, Z.shape[0])
-    return anchors_for(labels, lambda rows: Z[rows], seed)
+    return anchors_for(labels, LabelledCells(Z, labels).sample, seed)
 
 
 def centers(anchors, batch):
@@ -130,7 +130,7 @@ class TestAnchors:
         c = make_cells(rng, [70, 90, 9, 333], 5)
         known = described(*(x[np.isin(c.codes, [1, 3])] for x in (c.Z, c.codes)))
         labels = Labels.of(c.codes, len(c.Z))
-        both = anchors_for(labels, lambda rows: c.Z[rows], 0, known.anchors)
+        both = anchors_for(labels, LabelledCells(c.Z, labels).sample, 0, known.anchors)
         whole = found(c.Z, c.codes)
         assert both.batches.tolist() == [0, 1, 2, 3]
         for b in (1, 3):

@@ -16,12 +16,9 @@ import numpy as np
 __all__ = [
     "add_sums",
     "affine",
-    "all_finite",
     "compiled",
-    "count_codes",
     "first_rows",
     "rows_by_batch",
-    "rows_of_ranks",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,22 +39,6 @@ def compiled(function: F) -> F:
 
 
 @compiled
-def count_codes(codes: np.ndarray, counts: np.ndarray) -> None:
-    """Add to ``counts[c + 1]`` the number of cells with code c, where -1 is a missing label.
-
-    Two tables in turns: in sorted labels each count would have to wait for the one before.
-    """
-    other = np.zeros_like(counts)
-    even = codes.shape[0] // 2 * 2
-    for i in range(0, even, 2):
-        counts[codes[i] + 1] += 1
-        other[codes[i + 1] + 1] += 1
-    for i in range(even, codes.shape[0]):
-        counts[codes[i] + 1] += 1
-    counts += other
-
-
-@compiled
 def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
     """Write the first few row numbers of each batch to ``rows`` (B, k), their number to ``found``."""
     n_batches, k = rows.shape
@@ -71,21 +52,6 @@ def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
                 complete += 1
                 if complete == n_batches:
                     break
-
-
-@compiled
-def rows_of_ranks(
-    codes: np.ndarray, ranks: np.ndarray, start: np.ndarray, rows: np.ndarray
-) -> None:
-    """Write which rows are the ``ranks`` -th of their batch: sorted, batch b's from ``start[b]`` on."""
-    seen = np.zeros(start.shape[0] - 1, np.int64)
-    at = start[:-1].copy()
-    for i in range(codes.shape[0]):
-        b = codes[i]
-        if at[b] < start[b + 1] and seen[b] == ranks[at[b]]:
-            rows[at[b]] = i
-            at[b] += 1
-        seen[b] += 1
 
 
 @compiled
@@ -172,14 +138,4 @@ def affine(
         for j in range(z.shape[0]):
             o[j] = s[j] * z[j] + t[j]
             finite &= abs(o[j]) < np.inf
-    return finite
-
-
-@compiled
-def all_finite(Z: np.ndarray) -> bool:
-    """Whether every value is finite."""
-    finite = True
-    for i in range(Z.shape[0]):
-        for j in range(Z.shape[1]):
-            finite &= abs(Z[i, j]) < np.inf
     return finite

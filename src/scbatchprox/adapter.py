@@ -12,13 +12,13 @@ import pandas as pd
 
 from . import _store
 from ._blocks import is_native, native_blocks, split
-from ._kernels import affine, all_finite
+from ._kernels import affine
 from ._threads import get_num_threads, parallel_map
 from ._types import Floats
 from ._validate import check_embedding, check_out, nonfinite_error, output_dtype, some_of
 from .errors import BadValue
 from .labels import Labels, label_array, union
-from .moments import Moments
+from .moments import CACHE_BYTES, Moments
 
 __all__ = ["Adapter"]
 
@@ -144,23 +144,35 @@ class Adapter:
         out: np.ndarray | None,
         known_finite: bool = False,
     ) -> np.ndarray:
-        def loop(block: np.ndarray, codes: np.ndarray, piece: np.ndarray) -> bool:
-            return affine(block, codes, scale, shift, piece)
+        def work(Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
+            direct = is_native(out)
 
-        return mapped(self, Z, batch, loop, out, known_finite)
+            def part(rows: tuple[int, int]) -> bool:
+                finite = True
+                for lo, hi, block in native_blocks(Z, *rows):
+                    piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
+                    finite &= affine(block, codes[lo:hi], scale, shift, piece)
+                    if not direct:
+                        out[lo:hi] = piece
+                return finite
+
+            # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
+            return all(parallel_map(part, split(Z.shape[0], get_num_threads())))
+
+        return mapped(self, Z, batch, work, out, known_finite)
 
 
 def mapped(
     adapter: Any,
     Z: Any,
     batch: Any,
-    loop: Callable[[np.ndarray, np.ndarray, np.ndarray], bool],
+    work: Callable[[Any, np.ndarray, np.ndarray], bool],
     out: np.ndarray | None = None,
     known_finite: bool = False,
 ) -> np.ndarray:
-    """Run a compiled loop over cells (N, d) of batches that an adapter knows.
+    """Map cells (N, d) of batches that an adapter knows.
 
-    ``loop(rows, codes, result)`` returns whether all results are finite.
+    ``work(Z, codes, out)`` writes the result and returns whether all of it is finite.
     """
     Z = check_embedding(Z)
     if Z.shape[1] != adapter.width:
@@ -182,19 +194,7 @@ def mapped(
         # A caller's array must not be touched for bad input; a fresh one is just thrown away.
         if not known_finite and not _finite(Z):
             raise nonfinite_error(Z)
-    direct = is_native(out)
-
-    def part(rows: tuple[int, int]) -> bool:
-        finite = True
-        for lo, hi, block in native_blocks(Z, *rows):
-            piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
-            finite &= loop(block, labels.codes[lo:hi], piece)
-            if not direct:
-                out[lo:hi] = piece
-        return finite
-
-    # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
-    if not all(parallel_map(part, split(Z.shape[0], get_num_threads()))):
+    if not work(Z, labels.codes, out):
         raise nonfinite_error(Z)
     return out
 
@@ -242,7 +242,13 @@ def movement_table(summary: Any, rows: Moments, scale: Floats, shift: Floats) ->
 
 
 def _finite(Z: Any) -> bool:
-    def part(rows: tuple[int, int]) -> bool:
-        return all(all_finite(block) for _, _, block in native_blocks(Z, *rows))
+    rows = max(1, CACHE_BYTES // (8 * Z.shape[1]))
+
+    def part(edges: tuple[int, int]) -> bool:
+        return all(
+            bool(np.isfinite(block[lo : lo + rows]).all())
+            for _, _, block in native_blocks(Z, *edges)
+            for lo in range(0, len(block), rows)
+        )
 
     return all(parallel_map(part, split(Z.shape[0], get_num_threads())))

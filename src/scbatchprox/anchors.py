@@ -10,21 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import native_blocks, split
-from ._kernels import rows_of_ranks
-from ._nearest import kmeans, nearest
-from ._threads import get_num_threads, parallel_map
+from ._kmeans import kmeans
+from ._products import Centers, nearest, sums_around
+from ._runs import Rows, map_runs
+from ._threads import one_numpy_thread, parallel_map
 from ._types import Floats, Ints
+from ._validate import nonfinite_error
 from .labels import Labels, among, union
+from .moments import Moments
+from .sampling import Sample
 
-__all__ = ["Anchors", "anchors_for", "sample_rows"]
+__all__ = ["Anchors", "anchors_for", "looked_at"]
 
 #: One population for every so many cells of a batch, within bounds.
-CELLS, FEWEST, MOST = 5, 2, 60
+CELLS, FEWEST, MOST = 15, 2, 60
 #: Cells that are looked at to find one population, and rounds of k-means.
 SAMPLE, ROUNDS = 50, 8
-#: Rows that the loops over cells and centres take at a time: their distances stay in the cache.
-BLOCK_ROWS = 2048
+#: Cells whose median a batch is seen from.
+AMID = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,33 +57,54 @@ class Anchors:
     def origin(self) -> Floats:
         """(B, d) a point amid the anchors of each batch, about which distances are taken.
 
-        A median, since one cell that is far away must not blur the others.
+        A median, since one cell that is far away must not blur the others. In few digits, where these
+        tell it from the anchors: then cells in single precision are subtracted from it as they are.
         """
         parts = np.split(self.center, self.start[1:-1])
-        return np.stack([np.median(part, axis=0) for part in parts])
+        middle = np.stack([np.median(part, axis=0) for part in parts])
+        reach = np.maximum.reduceat(np.abs(self.center - middle[self.batch]), self.start[:-1])
+        with np.errstate(over="ignore"):
+            short = middle.astype(np.float32).astype(np.float64)
+        near = np.abs(short - middle).max(1) <= reach.max(1)
+        return np.where(near[:, None], short, middle)
 
     @cached_property
-    def packed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Centres about their origin, (d, K) per batch one after the other, and half their squares."""
-        about = (self.center - self.origin[self.batch]).astype(np.float32)
-        pieces = [about[lo:hi].T.ravel() for lo, hi in pairwise(self.start)]
-        half = (about.astype(np.float64) ** 2).sum(1) / 2.0
-        return np.concatenate(pieces), half.astype(np.float32)
+    def by_batch(self) -> list[Centers]:
+        """The anchors of each batch, ready for products."""
+        return [
+            Centers.of(self.center[lo:hi], origin)
+            for (lo, hi), origin in zip(pairwise(self.start), self.origin, strict=True)
+        ]
 
     def labels(self, Z: Any, labels: Labels) -> Labels:
         """Return the population of each cell, the number of its anchor, as a label."""
         within = labels.within(self.batches)
         codes = np.empty(within.codes.size, np.int32)
 
-        def part(rows: tuple[int, int]) -> None:
-            for lo, hi, block in native_blocks(Z, *rows):
-                nearest(
-                    block, within.codes[lo:hi], self.start, self.origin, *self.packed,
-                    min(BLOCK_ROWS, hi - lo), codes[lo:hi],
-                )  # fmt: skip
+        def run(b: int, rows: Rows) -> None:
+            codes[rows] = self.start[b] + nearest(Z, rows, self.by_batch[b])
 
-        parallel_map(part, split(codes.size, get_num_threads()))
+        for _ in map_runs(run, within.codes, self.batches.size):
+            pass
         return Labels(codes, np.arange(self.batch.size))
+
+    def moments(self, Z: Any, labels: Labels) -> Moments:
+        """Moments of the cells around each anchor that has any, whose number is their label; one pass."""
+        within = labels.within(self.batches)
+        P, d = self.center.shape
+        n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
+
+        def run(b: int, rows: Rows) -> tuple[Ints, Floats]:
+            return sums_around(Z, rows, self.by_batch[b])
+
+        for b, (cells, more) in map_runs(run, within.codes, self.batches.size):
+            own = slice(self.start[b], self.start[b + 1])
+            n[own] += cells
+            sums[:, own] += more
+        found = Moments.about(np.arange(P), n, self.center, sums)
+        if found is None:
+            raise nonfinite_error(Z)
+        return found
 
     def select(self, batches: list[Hashable]) -> tuple[Anchors, np.ndarray]:
         """Return the anchors of some batches, and which of all they are (P,)."""
@@ -105,60 +129,60 @@ def n_populations(n_cells: Any) -> Any:
     return np.minimum(np.clip(np.asarray(n_cells) // CELLS, FEWEST, MOST), n_cells)
 
 
-def sample_rows(labels: Labels, seed: int = 0) -> Ints:
-    """Rows to look at, sorted: some of each batch, chosen by its own number of cells alone."""
-    n = labels.n
-    wanted = np.minimum(n, SAMPLE * n_populations(n))
-    start = np.concatenate([[0], np.cumsum(wanted)])
-    ranks = np.concatenate([
-        np.arange(m) if m == all_of
-        else np.sort(np.random.default_rng(seed).choice(all_of, m, replace=False))
-        for all_of, m in zip(n.tolist(), wanted.tolist(), strict=True)
-    ])  # fmt: skip
-    rows = np.empty(start[-1], np.int64)
-    rows_of_ranks(labels.codes, ranks, start, rows)
-    return np.sort(rows)
+def looked_at(n_cells: Ints) -> Ints:
+    """(B,) how many cells of batches of so many are looked at to find their populations."""
+    return np.asarray(np.minimum(n_cells, SAMPLE * n_populations(n_cells)), np.int64)
 
 
 def anchors_for(
-    labels: Labels, take: Callable[[Ints], Any], seed: int = 0, known: Anchors | None = None
+    labels: Labels,
+    sample: Callable[[Ints, int], Sample],
+    seed: int = 0,
+    known: Anchors | None = None,
 ) -> Anchors:
     """Anchors for the batches of ``labels``: those that are known, and found ones for the others.
 
-    ``take`` reads the cells at some rows, sorted, wherever they are.
+    ``sample(most, seed)`` draws up to ``most`` (B,) cells of each batch, wherever they are.
     """
-    have = [] if known is None else known.batches.tolist()
-    old = [b for b in labels.batches.tolist() if b in have]
-    if not old or known is None:
-        rows = sample_rows(labels, seed)
-        return find_anchors(take(rows), labels.at(rows), labels.n, seed)
-    kept, _ = known.select(old)
-    new = np.flatnonzero(~np.isin(labels.batches, kept.batches))
-    if not new.size:
+    have = set() if known is None else set(known.batches.tolist())
+    new = ~among(labels.batches, have)
+    if known is None or new.all():
+        return find_anchors(sample(looked_at(labels.n), seed), labels.n, seed)
+    kept, _ = known.select(labels.batches[~new].tolist())
+    if not new.any():
         return kept
-    mine = np.flatnonzero(np.isin(labels.codes, new))
-    others = Labels(np.searchsorted(new, labels.codes[mine]).astype(np.int32), labels.batches[new])
-    found = anchors_for(others, lambda rows: take(mine[rows]), seed)
-    return kept.joined(found)[0]
+    drawn = sample(np.where(new, looked_at(labels.n), 0), seed)
+    return kept.joined(find_anchors(drawn, labels.n, seed))[0]
 
 
-def find_anchors(sample: Any, labels: Labels, n_cells: Ints, seed: int = 0) -> Anchors:
-    """Anchors of every batch from the cells at :func:`sample_rows`; ``n_cells`` (B,) of each batch.
+def find_anchors(sample: Sample, n_cells: Ints, seed: int = 0) -> Anchors:
+    """Anchors of every batch that a sample holds cells of; ``n_cells`` (B,) of each batch.
 
     Every batch is clustered alone and with the same seed, so that its anchors do not depend on what
     other batches there are.
     """
-    sample = np.asarray(sample.toarray() if hasattr(sample, "toarray") else sample)
-    rows = labels.rows()
     k = n_populations(n_cells)
+    held = np.flatnonzero(sample.n > 0)
 
     def centers(b: int) -> Floats:
-        cells = sample[rows[b]].astype(np.float64)
-        origin = np.median(cells, axis=0)
-        X = (cells - origin).astype(np.float32)
+        cells = sample.of_batch(b).astype(np.float64)
+        origin = np.median(cells[:AMID], axis=0)  # a point amid them: any few will do
+        cells -= origin
+        X = _in_line(cells.astype(np.float32), seed)
         C = kmeans(X, np.ones(len(X)), int(k[b]), ROUNDS, np.random.default_rng(seed))
         return np.asarray(origin + C.astype(np.float64))
 
-    found = parallel_map(centers, range(labels.batches.size))
+    with one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):
+        found = parallel_map(centers, held.tolist())
     batch = np.repeat(np.arange(len(found)), [len(C) for C in found])
-    return Anchors(labels.batches, batch, np.concatenate(found))
+    return Anchors(sample.labels.batches[held], batch, np.concatenate(found))
+
+
+def _in_line(X: np.ndarray, seed: int) -> np.ndarray:
+    """Rows in their order along some direction, wherever they stood.
+
+    Rows are drawn by where they are in a list. In this one, unlike that of hashes, cells that are shifted
+    together, or by very little, keep their places.
+    """
+    direction = np.random.default_rng(seed).normal(size=X.shape[1])
+    return X[np.argsort((X * direction).sum(1), kind="stable")]

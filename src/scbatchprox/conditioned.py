@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import numpy as np
 import pandas as pd
 
 from . import _store
-from ._nearest import mixture
+from ._products import Maps, mixed_into
+from ._runs import Rows, map_runs
 from ._types import Floats
 from .adapter import check_rows, mapped, movement_table
-from .anchors import BLOCK_ROWS, Anchors
+from .anchors import Anchors
 from .errors import BadValue
 from .labels import Labels
 from .populations import Populations
@@ -151,16 +154,24 @@ class PopulationAdapter:
     def _map(
         self, Z: Any, batch: Any, out: np.ndarray | None, known_finite: bool = False
     ) -> np.ndarray:
-        anchors = self.anchors
+        anchors, maps = self.anchors, self._maps
+
+        def work(Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
+            def run(b: int, rows: Rows) -> bool:
+                return mixed_into(Z, rows, anchors.by_batch[b], maps[b], out)
+
+            return all(finite for _, finite in map_runs(run, codes, anchors.batches.size))
+
+        return mapped(self, Z, batch, work, out, known_finite)
+
+    @cached_property
+    def _maps(self) -> list[Maps]:
+        """What the rows of each batch do to cells about its origin."""
         u = self.scale - 1.0
-        v = self.shift + u * anchors.origin[anchors.batch]
-        # A batch whose populations are points has no width: its cells follow the nearest alone.
-        sharpness = (1.0 / np.maximum(self.bandwidth, 1e-30)).astype(np.float32)
-
-        def loop(block: np.ndarray, codes: np.ndarray, piece: np.ndarray) -> bool:
-            return mixture(
-                block, codes, anchors.start, anchors.origin, *anchors.packed, sharpness, u, v,
-                min(BLOCK_ROWS, len(block)), piece,
-            )  # fmt: skip
-
-        return mapped(self, Z, batch, loop, out, known_finite)
+        v = self.shift + u * self.anchors.origin[self.anchors.batch]
+        return [
+            Maps.of(centers, u[lo:hi], v[lo:hi], float(width))
+            for centers, (lo, hi), width in zip(
+                self.anchors.by_batch, pairwise(self.anchors.start), self.bandwidth, strict=True
+            )
+        ]

@@ -9,9 +9,9 @@ import pandas as pd
 
 from . import lazy
 from ._distances import squared_distances
-from ._nearest import kmeans
+from ._kmeans import kmeans
 from ._types import Floats, Ints
-from .anchors import sample_rows
+from .anchors import looked_at
 from .labels import Labels
 from .model import BatchProx
 from .population_target import ALONE, Placement, PopulationTarget
@@ -92,9 +92,9 @@ def diagnose(
 
 def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
     """:func:`diagnose` for a fitted model and its cells, wherever they are."""
-    rows = sample_rows(cells.labels, seed)
-    labels = cells.labels.at(rows)
-    some = lazy.LabelledCells(cells.take(rows), labels)
+    sample = cells.sample(looked_at(cells.labels.n), seed)
+    labels = sample.labels
+    some = lazy.LabelledCells(sample.cells, labels)
     populations, placed = _placed(model, some, seed)
     at = np.searchsorted(populations.batches, labels.batches)
     # By position: labels may be booleans, which pandas takes for a mask.

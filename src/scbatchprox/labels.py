@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ._kernels import count_codes
 from ._validate import plain, some_of
 from .errors import BadType, BadValue
 
@@ -127,15 +126,14 @@ def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _encode(batch: Any) -> Labels:
     codes, found = _factorize(batch)
     codes = codes.astype(np.int32, copy=False)
-    counts = np.zeros(len(found) + 1, np.int64)
-    count_codes(codes, counts)
-    if counts[0]:
+    if codes.min(initial=0) < 0:
+        missing = codes < 0
         raise BadValue(
-            f"Expected a batch label for every cell, found {counts[0]} missing of {codes.size}, "
-            f"the first at row {int(np.argmax(codes < 0))}."
+            f"Expected a batch label for every cell, found {missing.sum()} missing of {codes.size}, "
+            f"the first at row {int(np.argmax(missing))}."
         )
     # A categorical may carry categories that no cell has: those are not batches.
-    used = np.flatnonzero(counts[1:])
+    used = np.flatnonzero(np.bincount(codes))
     batches = label_array([plain_label(found[i]) for i in used])
     order = np.argsort(batches, kind="stable")
     table = np.full(max(len(found), 1), -1, np.int32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,18 @@ from ._types import Ints
 from ._validate import check_dtype, check_embedding, check_shape, nonfinite_error, output_dtype
 from .anchors import Anchors
 from .errors import BadValue, NotFinite
+from .group_moments import group_moments
 from .growth import AnyAdapter
 from .labels import Labels
 from .moments import Moments
+from .sampling import Draw, Sample
 from .solvers import Solver
 
 __all__ = [
     "LabelledCells",
     "LazyAdapter",
     "adapter_for",
+    "block_moments",
     "check_cells",
     "in_memory",
     "is_lazy",
@@ -106,20 +109,27 @@ class LabelledCells:
             for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)
         ]
 
-    def take(self, rows: Ints) -> Any:
-        """Read some cells, which must be finite."""
-        found = self.Z[rows].compute() if is_lazy(self.Z) else self.Z[rows]
-        if not np.isfinite(found.data if hasattr(found, "toarray") else found).all():
-            self.moments()  # says where
-        return found
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
+        if not is_lazy(self.Z):
+            return Sample.drawn(self.Z, self.labels, most, seed)
+        draw = _tree(_block_draw, partial(_joined, most), self.Z, self.labels, most=most, seed=seed)
+        (found,) = _dask().compute(draw)
+        result: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
+        return result
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""
         if is_lazy(self.Z):
             return moments(self.Z, self.labels, by)
-        if isinstance(by, Anchors):
-            by = by.labels(self.Z, self.labels)
-        return Moments.of(self.Z, self.labels if by is None else by)
+        return block_moments(self.Z, self.labels, by)
+
+
+def block_moments(Z: Any, labels: Labels, by: Labels | Anchors | None) -> Moments:
+    """Moments of cells in memory: of batches, of other groups, or of the cells around each anchor."""
+    if isinstance(by, Anchors):
+        return by.moments(Z, labels)
+    return Moments.of(Z, labels) if by is None else group_moments(Z, by)
 
 
 def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Moments:
@@ -128,20 +138,27 @@ def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Momen
         tree, names = moments_tree(Z, labels.within(by.batches), by), np.arange(by.batch.size)
     else:
         groups = labels if by is None else by
-        tree, names = moments_tree(Z, groups), groups.batches
+        tree, names = moments_tree(Z, groups, grouped=by is not None), groups.batches
     (total,) = _dask().compute(tree)
     return Moments(names[total.batches], total.n, total.mean, total.m2)
 
 
-def moments_tree(Z: Any, labels: Labels, anchors: Anchors | None = None) -> Any:
+def moments_tree(
+    Z: Any, labels: Labels, anchors: Anchors | None = None, grouped: bool = False
+) -> Any:
     """The moments, still to be computed, with codes for labels."""
     # A task of its own: anchors are sent to a worker once, not with every block.
     sent = {"anchors": _dask().delayed(anchors, pure=True, traverse=False)} if anchors else {}
+    return _tree(_block_moments, _merge, Z, labels, grouped=grouped, **sent)
+
+
+def _tree(block: Any, merge: Any, Z: Any, labels: Labels, **options: Any) -> Any:
+    """What ``block`` makes of every block of rows, merged along a tree; still to be computed."""
     tree = _dask().array.reduction(
-        _map_blocks(_block_moments, Z, labels, dtype=object, chunks=(1, 1), **sent),
+        _map_blocks(block, Z, labels, dtype=object, chunks=(1, 1), **options),
         chunk=_itself,
-        combine=_merge,
-        aggregate=_merge,
+        combine=merge,
+        aggregate=merge,
         split_every={0: FAN_IN, 1: 2},
         concatenate=False,
         dtype=object,
@@ -210,16 +227,31 @@ def _map_blocks(block: Any, Z: Any, labels: Labels, *, dtype: Any, **options: An
 
 
 def _block_moments(
-    Z: Any, codes: np.ndarray, anchors: Anchors | None = None, block_info: Any = None
+    Z: Any,
+    codes: np.ndarray,
+    anchors: Anchors | None = None,
+    grouped: bool = False,
+    block_info: Any = None,
 ) -> Moments | None:
     """Moments of one block with codes for labels; ``None`` of a block without rows."""
     if Z.shape[0] == 0:
         return None
     try:
-        if anchors is None:
-            return Moments.of(Z, codes[:, 0])
-        labels = Labels(codes[:, 0].astype(np.int32), anchors.batches)
-        return Moments.of(Z, anchors.labels(Z, labels))
+        if anchors is not None:
+            return anchors.moments(Z, Labels(codes[:, 0].astype(np.int32), anchors.batches))
+        return (group_moments if grouped else Moments.of)(Z, Labels.of(codes[:, 0], Z.shape[0]))
+    except NotFinite:
+        raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
+
+
+def _block_draw(
+    Z: Any, codes: np.ndarray, most: Ints, seed: int, block_info: Any = None
+) -> Draw | None:
+    """What one block keeps to draw from; ``None`` of a block without rows."""
+    if Z.shape[0] == 0:
+        return None
+    try:
+        return Draw.of(Z, codes[:, 0].astype(np.int32), most, seed)
     except NotFinite:
         raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
 
@@ -228,12 +260,23 @@ def _itself(part: Any, axis: Any, keepdims: bool) -> Any:
     return part
 
 
-def _merge(parts: Any, axis: Any, keepdims: bool) -> Moments | None:
-    """Merge moments of neighbouring blocks, from left to right."""
+def _some(parts: Any) -> list[Any]:
+    """What neighbouring blocks made, from left to right, but for those without rows."""
     # Dask hands a single part over as it is, several as rows of one.
     rows = parts if isinstance(parts, list) else [[parts]]
-    some = [part for row in rows for part in row if part is not None]
+    return [part for row in rows for part in row if part is not None]
+
+
+def _merge(parts: Any, axis: Any, keepdims: bool) -> Moments | None:
+    """Merge moments of neighbouring blocks, from left to right."""
+    some = _some(parts)
     return reduce(Moments.merge, some) if some else None
+
+
+def _joined(most: Ints, parts: Any, axis: Any, keepdims: bool) -> Draw | None:
+    """Draw from neighbouring blocks, from left to right."""
+    some = _some(parts)
+    return Draw.joined(some, most) if some else None
 
 
 def _block_apply(

@@ -16,7 +16,7 @@ from ._validate import check_embedding, nonfinite_error, some_of
 from .errors import BadKey, BadValue
 from .labels import Labels, among, label_array, union
 
-__all__ = ["Moments"]
+__all__ = ["Moments", "n_parts"]
 
 #: Bytes of cells that one block of :func:`scbatchprox._kernels.add_sums` holds: half a usual L2 cache.
 CACHE_BYTES = 1 << 18
@@ -74,7 +74,7 @@ class Moments:
                 add_sums(block, labels.codes[lo:hi], origin, n, sums, block_rows)
             return n, sums
 
-        parts = parallel_map(part, split(Z.shape[0], _n_parts(Z, B)))
+        parts = parallel_map(part, split(Z.shape[0], n_parts(Z, B)))
         n = np.sum([p[0] for p in parts], axis=0)
         sums = parts[0][1]
         for _, more in parts[1:]:
@@ -86,6 +86,24 @@ class Moments:
         if not (np.isfinite(mean).all() and np.isfinite(m2).all()):
             raise nonfinite_error(Z)
         return cls(labels.batches, n, mean, m2)
+
+    @classmethod
+    def about(cls, names: np.ndarray, n: Ints, center: Floats, sums: Floats) -> Moments | None:
+        """Moments from sums of deviations and of their squares (2, G, d) from a point of each group.
+
+        Of groups that have cells; ``None`` if anything is not finite.
+        """
+        held = n > 0
+        if not held.all():
+            names, n, center, sums = names[held], n[held], center[held], sums[:, held]
+        first, second = sums
+        with np.errstate(invalid="ignore", over="ignore"):
+            offset = first / n[:, None]
+            m2 = np.maximum(second - first * offset, 0.0)
+            offset += center
+        if not (np.isfinite(offset).all() and np.isfinite(m2).all()):
+            return None
+        return cls(names, n, offset, m2)
 
     @property
     def var(self) -> Floats:
@@ -183,7 +201,7 @@ def _chan(
     return n, mean, m2_1 + m2_2 + delta * delta * n1[:, None] * share
 
 
-def _n_parts(Z: Any, n_batches: int) -> int:
+def n_parts(Z: Any, n_batches: int) -> int:
     """How many parts to cut the rows into: by the shape alone, never by the number of threads.
 
     Enough to keep many cores busy, few enough that the parts' sums stay near 1 % of the matrix.

@@ -106,7 +106,7 @@ class PopulationTarget:
                 )
             return Populations.given(cells.labels, population, cells.moments)
         anchors = None if known is None else known.anchors
-        found = anchors_for(cells.labels, cells.take, self.seed, anchors)
+        found = anchors_for(cells.labels, cells.sample, self.seed, anchors)
         return Populations.at(found, cells.moments(found), anchors)
 
     def rows(self, summary: Populations) -> Moments:

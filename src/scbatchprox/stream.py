@@ -18,7 +18,7 @@ from . import lazy
 from ._blocks import native
 from ._types import Ints
 from ._validate import check_embedding, nonfinite_error, output_dtype
-from .anchors import Anchors, sample_rows
+from .anchors import Anchors, looked_at
 from .anndata import as_keys, batch_labels, warn_of
 from .anndata import summary as record_of
 from .diagnose import diagnosis
@@ -29,6 +29,7 @@ from .growth import AnyAdapter
 from .labels import Labels, population_labels
 from .model import BatchProx
 from .moments import Moments
+from .sampling import Drawing, Sample
 from .solvers import solver_of
 
 __all__ = ["Here", "Job", "Progress", "apply_file", "open_job", "refine_file", "silent"]
@@ -102,7 +103,7 @@ def refine_file(
         _where(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        source = _source(job, client, progress, sample_rows(job.labels) if diagnosed else None)
+        source = _source(job, client, progress, looked_at(job.labels.n) if diagnosed else None)
         if needs_cells and client is not None:
             lazy.refuse(solver_of(model.solver))
         blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it
@@ -267,45 +268,54 @@ class Here:
     job: Job
     progress: Progress
     watched: Ints | None = None
-    _seen: list[np.ndarray] = field(default_factory=list)
+    _drawn: dict[tuple[bytes, int], Sample] = field(default_factory=dict)
 
     @property
     def labels(self) -> Labels:
         """The batch of each row."""
         return self.job.labels
 
-    def take(self, rows: Ints) -> np.ndarray:
-        """Some rows, from one pass over all, unless they were ``watched`` for in one before."""
-        watched = self.watched is not None and np.array_equal(rows, self.watched)
-        if watched and self._seen:
-            return np.concatenate(self._seen)
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` rows of each batch, from one pass over all, or from one before.
+
+        What is ``watched`` for is drawn on the way when moments are taken.
+        """
+        key = most.tobytes(), seed
+        if key not in self._drawn:
+            drawing = Drawing(self.labels, most, seed)
+            for lo, block in self.chunks():
+                drawing.add(lo, block)
+                self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
+            self._drawn[key] = drawing.sample(self._take)
+        return self._drawn[key]
+
+    def _take(self, rows: Ints) -> np.ndarray:
+        """Some rows, from one pass over all."""
         found = []
         for lo, block in self.chunks():
-            found.append(_some(block, lo, rows))
-            if not np.isfinite(found[-1]).all():
-                raise nonfinite_error(block, lo)
+            first, last = np.searchsorted(rows, (lo, lo + block.shape[0]))
+            found.append(native(block[rows[first:last] - lo]).copy())
             self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
-        if watched:
-            self._seen[:] = found
         return np.concatenate(found)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged a chunk at a time."""
         total: Moments | None = None
-        groups = by if isinstance(by, Labels) else self.job.labels
-        watched = self.watched if not self._seen else None
+        watch = self.watched if not self._drawn else None
+        drawing = None if watch is None else Drawing(self.labels, watch)
         for lo, block in self.chunks():
-            if watched is not None:
-                self._seen.append(_some(block, lo, watched))
-            part = self._part(groups, lo, block)
+            if drawing is not None:
+                drawing.add(lo, block)
+            part = self._part(self.job.labels, lo, block)
+            groups = self._part(by, lo, block) if isinstance(by, Labels) else by
             try:
-                more = Moments.of(
-                    block, by.labels(block, part) if isinstance(by, Anchors) else part
-                )
+                more = lazy.block_moments(block, part, groups)
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
             self.progress("moments", lo + block.shape[0], self.job.rows.shape[0])
+        if drawing is not None:
+            self._drawn[drawing.most.tobytes(), drawing.seed] = drawing.sample(self._take)
         assert total is not None  # an embedding without rows was refused before
         return total
 
@@ -340,12 +350,6 @@ class Here:
         return labels.at(slice(lo, lo + block.shape[0]))
 
 
-def _some(block: Any, lo: int, rows: Ints) -> np.ndarray:
-    """A copy of those of ``rows`` that are in a block which begins at row ``lo``."""
-    first, last = np.searchsorted(rows, (lo, lo + block.shape[0]))
-    return native(block[rows[first:last] - lo]).copy()
-
-
 @dataclass(frozen=True)
 class _There:
     """Cells read and mapped by the workers of a cluster."""
@@ -360,9 +364,9 @@ class _There:
         """The batch of each row."""
         return self.job.labels
 
-    def take(self, rows: Ints) -> Any:
-        """Some rows, read by the workers."""
-        return lazy.LabelledCells(self.cells, self.labels).take(rows)
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` rows of each batch, drawn by the workers."""
+        return lazy.LabelledCells(self.cells, self.labels).sample(most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""

@@ -18,6 +18,7 @@ from .errors import BadType, BadValue
 from .labels import Labels
 from .moments import Moments
 from .populations import Populations
+from .sampling import Sample
 
 __all__ = ["Cells", "MomentTarget", "Summary", "Target", "TargetRule"]
 
@@ -64,8 +65,8 @@ class Cells(Protocol):
         """The batch of each."""
         ...
 
-    def take(self, rows: Ints) -> Any:
-        """Read some, by sorted row numbers."""
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` (B,) of each batch, chosen by their content; they must be finite."""
         ...
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
