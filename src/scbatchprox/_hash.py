@@ -11,8 +11,8 @@ __all__ = ["GOLDEN", "Hasher", "mixed"]
 #: The step of the splitmix64 generator, and its two multipliers.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-#: Numbers of few digits leave the low bits of a word empty, where products would lose what is above.
-_FOLD = np.uint64(41)
+#: Half a word.
+_HALF = np.uint64(32)
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
@@ -34,18 +34,20 @@ class Hasher:
         # memory costs more than the hashes.
         padded = width + width % 2 if dtype.itemsize == 4 else width
         self._values = np.zeros((most, padded), dtype)
-        self._shifted = np.empty_like(self._values).view(np.uint64)
+        words = self._values.view(np.uint64).shape
+        self._room = np.empty((2, *words), np.uint64)
         # Made by whole numbers alone: a generator may give others in a later version of numpy.
-        first = mixed(np.array([seed % 2**64], np.uint64))
-        steps = np.arange(1, self._shifted.shape[1] + 1, dtype=np.uint64)
-        self._factors = mixed(first + GOLDEN * steps) | np.uint64(1)
+        self._first = mixed(np.array([seed % 2**64], np.uint64))
+        steps = np.arange(1, words[1] + 1, dtype=np.uint64)
+        self._factors = mixed(self._first + GOLDEN * steps) | np.uint64(1)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """(n,) unsigned numbers."""
-        n = len(rows)
-        values, bits = self._values[:n], self._shifted[:n]
+        values = self._values[: len(rows)]
         np.add(rows, rows.dtype.type(0), out=values[:, : self._width])
         words = values.view(np.uint64)
-        np.right_shift(words, _FOLD, out=bits)
-        bits ^= words
-        return mixed(np.einsum("ij,j->i", bits, self._factors))
+        # Numbers of few digits leave the low bits empty, and products lose what is in the high ones.
+        spread, high = self._room[:, : len(rows)]
+        np.multiply(words, _FIRST, out=spread)
+        spread ^= np.right_shift(spread, _HALF, out=high)
+        return mixed(self._first + np.einsum("ij,j->i", spread, self._factors))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -61,20 +60,15 @@ class Anchors:
         tell it from the anchors: then cells in single precision are subtracted from it as they are.
         """
         parts = np.split(self.center, self.start[1:-1])
-        middle = np.stack([np.median(part, axis=0) for part in parts])
-        reach = np.maximum.reduceat(np.abs(self.center - middle[self.batch]), self.start[:-1])
-        with np.errstate(over="ignore"):
-            short = middle.astype(np.float32).astype(np.float64)
-        near = np.abs(short - middle).max(1) <= reach.max(1)
-        return np.where(near[:, None], short, middle)
+        return np.stack([_amid(part) for part in parts])
 
-    @cached_property
-    def by_batch(self) -> list[Centers]:
-        """The anchors of each batch, ready for products."""
-        return [
-            Centers.of(self.center[lo:hi], origin)
-            for (lo, hi), origin in zip(pairwise(self.start), self.origin, strict=True)
-        ]
+    def own(self, b: int) -> slice:
+        """Which anchors are those of batch b."""
+        return slice(int(self.start[b]), int(self.start[b + 1]))
+
+    def of_batch(self, b: int) -> Centers:
+        """The anchors of batch b, ready for products."""
+        return Centers.of(self.center[self.own(b)], self.origin[b])
 
     def labels(self, Z: Any, labels: Labels) -> Labels:
         """Return the population of each cell, the number of its anchor, as a label."""
@@ -82,7 +76,7 @@ class Anchors:
         codes = np.empty(within.codes.size, np.int32)
 
         def run(b: int, rows: Rows) -> None:
-            codes[rows] = self.start[b] + nearest(Z, rows, self.by_batch[b])
+            codes[rows] = self.start[b] + nearest(Z, rows, self.of_batch(b))
 
         for _ in map_runs(run, within.codes, self.batches.size):
             pass
@@ -95,12 +89,11 @@ class Anchors:
         n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
 
         def run(b: int, rows: Rows) -> tuple[Ints, Floats]:
-            return sums_around(Z, rows, self.by_batch[b])
+            return sums_around(Z, rows, self.of_batch(b))
 
         for b, (cells, more) in map_runs(run, within.codes, self.batches.size):
-            own = slice(self.start[b], self.start[b + 1])
-            n[own] += cells
-            sums[:, own] += more
+            n[self.own(b)] += cells
+            sums[:, self.own(b)] += more
         found = Moments.about(np.arange(P), n, self.center, sums)
         if found is None:
             raise nonfinite_error(Z)
@@ -122,6 +115,15 @@ class Anchors:
         order = np.argsort(code, kind="stable")
         center = np.concatenate([self.center, other.center])
         return Anchors(batches, code[order], center[order]), order
+
+
+def _amid(center: Floats) -> Floats:
+    """The median, to single precision if that moves it by less than the anchors are away from it."""
+    middle = np.median(center, axis=0)
+    with np.errstate(over="ignore"):
+        short = middle.astype(np.float32).astype(np.float64)
+    near = np.abs(short - middle).max() <= np.abs(center - middle).max()
+    return np.asarray(short if near else middle)
 
 
 def n_populations(n_cells: Any) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,24 +152,16 @@ class PopulationAdapter:
     def _map(
         self, Z: Any, batch: Any, out: np.ndarray | None, known_finite: bool = False
     ) -> np.ndarray:
-        anchors, maps = self.anchors, self._maps
+        anchors = self.anchors
 
         def work(Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
             def run(b: int, rows: Rows) -> bool:
-                return mixed_into(Z, rows, anchors.by_batch[b], maps[b], out)
+                centers, own = anchors.of_batch(b), anchors.own(b)
+                u = self.scale[own] - 1.0
+                v = self.shift[own] + u * anchors.origin[b]
+                maps = Maps.of(centers, u, v, float(self.bandwidth[b]))
+                return mixed_into(Z, rows, centers, maps, out)
 
             return all(finite for _, finite in map_runs(run, codes, anchors.batches.size))
 
         return mapped(self, Z, batch, work, out, known_finite)
-
-    @cached_property
-    def _maps(self) -> list[Maps]:
-        """What the rows of each batch do to cells about its origin."""
-        u = self.scale - 1.0
-        v = self.shift + u * self.anchors.origin[self.anchors.batch]
-        return [
-            Maps.of(centers, u[lo:hi], v[lo:hi], float(width))
-            for centers, (lo, hi), width in zip(
-                self.anchors.by_batch, pairwise(self.anchors.start), self.bandwidth, strict=True
-            )
-        ]
