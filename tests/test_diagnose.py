@@ -17,10 +17,10 @@ def cells(shares, n=400, shift=0.0, seed=0):
     return TYPES[kind] + rng.normal(size=(n, 8)) + shift, kind
 
 
-def batches(*shares, shift=0.5):
-    parts = [cells(s, shift=shift * i, seed=i) for i, s in enumerate(shares)]
+def batches(*shares, shift=0.5, n=400):
+    parts = [cells(s, n, shift=shift * i, seed=i) for i, s in enumerate(shares)]
     Z = np.concatenate([Z for Z, _ in parts])
-    return Z, np.repeat([f"b{i}" for i in range(len(parts))], 400)
+    return Z, np.repeat([f"b{i}" for i in range(len(parts))], n)
 
 
 EVEN = (1, 1, 1, 1, 1)
@@ -56,15 +56,16 @@ class TestBlur:
     """Types that overlap: whoever differs in composition then, may as well differ by batch."""
 
     ODD = (20, 1, 1, 1, 1)
+    MANY = 1000  # cells a batch: enough populations for all groups
 
     def blurred(self, *shares):
-        Z, batch = batches(*shares)
+        Z, batch = batches(*shares, n=self.MANY)
         noise = 5.0 * np.random.default_rng(5).normal(size=(len(Z), Z.shape[1] + 16))
         noise[:, : Z.shape[1]] += Z
         return noise, batch
 
     def test_is_the_variance_between_groups(self):
-        Z, batch = batches(EVEN, EVEN, shift=0.0)
+        Z, batch = batches(EVEN, EVEN, shift=0.0, n=self.MANY)
         table = diagnose(Z, batch, target="population")
         # The types are known here: what is not between them is the noise of each coordinate, of variance 1.
         expected = 1.0 - 8.0 / Z.var(0).sum()
@@ -75,8 +76,9 @@ class TestBlur:
         assert (table["distinct"] < 0.5).all()
         assert table["verdict"]["b2"].startswith("leave alone: its composition differs")
         # The same shares of types that are told apart easily, and blurred ones in the same shares: no reason.
-        assert diagnose(*batches(EVEN, EVEN, self.ODD), target="population")["distinct"].min() > 0.9
-        for Z, batch in (batches(EVEN, EVEN, self.ODD), self.blurred(EVEN, EVEN, EVEN)):
+        clear = batches(EVEN, EVEN, self.ODD, n=self.MANY)
+        assert diagnose(*clear, target="population")["distinct"].min() > 0.9
+        for Z, batch in (clear, self.blurred(EVEN, EVEN, EVEN)):
             verdicts = diagnose(Z, batch, target="population")["verdict"]
             assert not verdicts.str.contains("blur").any()
 

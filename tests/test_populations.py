@@ -141,7 +141,7 @@ class TestAnchors:
     def test_are_the_same_for_any_number_of_threads(self, rng, threads):
         c = make_cells(rng, [700, 40, 3500], 7)
         results = []
-        for n in (1, 2, 3):
+        for n in (1, 2, 3, 8):
             threads(n)
             results.append(described(c.Z, c.codes))
         for other in results[1:]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ._blocks import is_native, native
+from ._kmeans import LEAST, padding
 from ._runs import BLOCK_ROWS, Rows, blocks
 from ._types import Floats, Ints
 from ._validate import output_dtype
@@ -43,6 +45,13 @@ class Centers:
     center: Floats
     origin: np.ndarray
     table: np.ndarray
+
+    @cached_property
+    def padded(self) -> np.ndarray:
+        """The table with columns that are never nearest."""
+        more = np.zeros((len(self.table), padding(len(self.center))), np.float32)
+        more[-1] = LEAST
+        return np.concatenate([self.table, more], axis=1)
 
     @classmethod
     def of(cls, center: Floats, origin: Floats) -> Centers:
@@ -84,14 +93,14 @@ class Room:
 
 def nearest(Z: Any, rows: Rows, centers: Centers) -> np.ndarray:
     """The nearest centre of each row."""
-    room = Room(Z, rows, *centers.table.shape)
+    room = Room(Z, rows, *centers.padded.shape)
     with np.errstate(all="ignore"):
         return np.concatenate([_nearest(block, centers, room) for _, block in room.blocks()])
 
 
 def _nearest(block: np.ndarray, centers: Centers, room: Room) -> Ints:
     x = centers.seen(block, room.x)
-    score = np.matmul(x, centers.table, out=room.score)[: len(block)]
+    score = np.matmul(x, centers.padded, out=room.score)[: len(block)]
     return np.asarray(score.argmax(1))
 
 
@@ -99,7 +108,7 @@ def sums_around(Z: Any, rows: Rows, centers: Centers) -> tuple[Ints, Floats]:
     """Cells around each centre, (K,), and sums of their deviations from it and of the squares, (2, K, d)."""
     K, d = centers.center.shape
     n, sums = np.zeros(K, np.int64), np.zeros((2, K, d))
-    room = Room(Z, rows, d + 1, K)
+    room = Room(Z, rows, *centers.padded.shape)
     add = Adder(BLOCK_ROWS, d)
     with np.errstate(all="ignore"):
         for _, block in room.blocks():

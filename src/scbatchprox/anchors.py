@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -165,13 +166,14 @@ def find_anchors(sample: Sample, n_cells: Ints, seed: int = 0) -> Anchors:
     """
     k = n_populations(n_cells)
     held = np.flatnonzero(sample.n > 0)
+    turn = Lock()
 
     def centers(b: int) -> Floats:
         cells = sample.of_batch(b).astype(np.float64)
         origin = np.median(cells[:AMID], axis=0)  # a point amid them: any few will do
         cells -= origin
-        X = _in_line(cells.astype(np.float32), seed)
-        C = kmeans(X, np.ones(len(X)), int(k[b]), ROUNDS, np.random.default_rng(seed))
+        X = _in_line(cells, seed).astype(np.float32)
+        C = kmeans(X, np.ones(len(X)), int(k[b]), ROUNDS, np.random.default_rng(seed), turn)
         return np.asarray(origin + C.astype(np.float64))
 
     with one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):
@@ -187,4 +189,4 @@ def _in_line(X: np.ndarray, seed: int) -> np.ndarray:
     together, or by very little, keep their places.
     """
     direction = np.random.default_rng(seed).normal(size=X.shape[1])
-    return X[np.argsort((X * direction).sum(1), kind="stable")]
+    return X[np.argsort(np.einsum("ij,j->i", X, direction), kind="stable")]

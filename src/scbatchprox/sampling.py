@@ -26,7 +26,7 @@ from .labels import Labels
 __all__ = ["Draw", "Drawing", "Sample", "drawn_rows", "hashes_of"]
 
 #: Rows whose bits stay in the cache, and parts that threads take.
-BLOCK_ROWS, PART_ROWS = 1 << 10, 1 << 15
+BLOCK_ROWS, PART_ROWS = 1 << 13, 1 << 15
 #: Chunks whose draws are joined at once.
 PARTS = 8
 
