@@ -37,10 +37,15 @@ def inertia(Z, C):
     return squared_distances(Z, C).min(1).sum()
 
 
+def offset(Z, batch, kind, t, a, b):
+    """From the mean of type t in one batch to that in another."""
+    one, two = (Z[(batch == k) & (kind == t)].mean(0) for k in (a, b))
+    return two - one
+
+
 def gap(Z, batch, kind, t, a, b):
     """Distance between the means of type t in two batches."""
-    one, two = (Z[(batch == k) & (kind == t)].mean(0) for k in (a, b))
-    return np.linalg.norm(one - two)
+    return np.linalg.norm(offset(Z, batch, kind, t, a, b))
 
 
 def moved(Z, refined, rows):
@@ -87,52 +92,3 @@ def mixture(Z, batch, anchor_batch, anchors, bandwidth, scale, shift):
         width = np.ptp(maps, axis=0).max()
         bound[i] = ((len(own) - 1) * np.exp(-8.0) + 2.0 * e) * width
     return result, bound
-
-
-def ridge_offsets(mean, found, due, ridge):
-    """Least squares, as one system: ``min_{c, e} sum_b F_b |m_b - c - e_b|^2 + ridge due_b |e_b|^2``.
-
-    Returns how far each batch of one group (its mean ``mean`` (B, d), its cells ``found`` (B,)) goes:
-    ``-e_b``.
-    """
-    B = len(mean)
-    fit = np.sqrt(found)[:, None] * np.c_[np.ones(B), np.eye(B)]
-    hold = np.sqrt(ridge * due)[:, None] * np.c_[np.zeros(B), np.eye(B)]
-    goal = np.r_[np.sqrt(found)[:, None] * mean, np.zeros_like(mean)]
-    return -np.linalg.lstsq(np.r_[fit, hold], goal, rcond=None)[0][1:]
-
-
-def reach(X, batch):
-    """Distance to the nearest point of another batch, over the spacing of points at both ends.
-
-    The spacing at a point is the distance to the nearest one of its own batch; the geometric mean of
-    both ends counts.
-    """
-    P = len(X)
-    result = np.full(P, np.inf)
-    D = np.sqrt(squared_distances(X, X))
-    np.fill_diagonal(D, np.inf)
-    same = batch[:, None] == batch
-    spacing = np.where(same, D, np.inf).min(1)
-    across = np.where(same, np.inf, D)
-    for p in range(P):
-        q = across[p].argmin()
-        if np.isfinite(across[p, q]):
-            result[p] = across[p, q] / np.sqrt(spacing[p] * spacing[q])
-    return result
-
-
-def rivalry(X, batch):
-    """Distance to the nearest point q of another batch, over that of q to the nearest of the own batch.
-
-    The least over the other batches.
-    """
-    D = np.sqrt(squared_distances(X, X))
-    result = np.full(len(X), np.inf)
-    for p in range(len(X)):
-        own = np.flatnonzero(batch == batch[p])
-        for b in set(batch.tolist()) - {batch[p]}:
-            theirs = np.flatnonzero(batch == b)
-            q = theirs[D[p, theirs].argmin()]
-            result[p] = min(result[p], D[p, q] / D[q, own].min())
-    return result

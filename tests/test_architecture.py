@@ -13,15 +13,14 @@ ROOT = Path(scbatchprox.__file__).parent
 
 #: The corridor, from cells to cells; a module may import itself and what stands before it.
 CORRIDOR = [
-    {"_version", "_types", "_distances", "_kernels", "_atomic", "errors"},
-    {"_threads", "_hash", "_kmeans"},
-    {"_nearest"},
+    {"_version", "_types", "_distances", "_kernels", "_atomic", "errors", "population_settings"},
+    {"_threads", "_hash", "_kmeans", "consensus"},
+    {"registration"},
     {"_validate"},
     {"_blocks", "labels", "_runs"},
     {"_products", "sampling"},
     {"_store"},
-    {"moments", "anchors", "group_moments", "meeting"},
-    {"matching"},
+    {"moments", "anchors", "group_moments"},
     {"populations"},
     {"target"},
     {"problem"},
@@ -37,6 +36,7 @@ CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors", "thread
 DOORS = [
     {"lazy"},
     {"model", "_model_file"},
+    {"matched"},
     {"diagnose"},
     {"anndata"},
     {"files", "files."},

@@ -32,7 +32,7 @@ class TestComposition:
         table = diagnose(*batches(EVEN, EVEN, EVEN), target=target)
         assert table["verdict"].tolist() == ["safe"] * 3
         assert (table["composition"] < 0.1).all()
-        assert (table["partnered"] > 0.99).all()  # a cell that is far from all may be alone
+        assert (table["partnered"] > 0.97).all()  # a few cells that are far from all may be alone
 
     @pytest.mark.parametrize(("mild", "strong"), [((3, 2, 1, 1, 1), (20, 1, 1, 1, 1))])
     def test_grows_with_the_difference(self, mild, strong):

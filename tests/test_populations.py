@@ -13,9 +13,10 @@ import population_oracles as oracles
 from data import cells, make_cells
 from scbatchprox import Moments, Populations, PopulationTarget, set_num_threads
 from scbatchprox._kmeans import kmeans
-from scbatchprox.anchors import CELLS, FEWEST, MOST, Anchors, anchors_for
+from scbatchprox.anchors import Anchors, anchors_for
 from scbatchprox.labels import Labels
 from scbatchprox.lazy import LabelledCells
+from scbatchprox.population_settings import PopulationSettings
 
 RULE = PopulationTarget()
 
@@ -32,9 +33,9 @@ def described(Z, batch, population=None, known=None):
     return RULE.describe(LabelledCells(Z, labels), known, given)
 
 
-def found(Z, batch, seed=0):
+def found(Z, batch, seed=0, **options):
     labels = Labels.of(batch, Z.shape[0])
-    return anchors_for(labels, LabelledCells(Z, labels).sample, seed)
+    return anchors_for(labels, LabelledCells(Z, labels).sample, seed, **options)
 
 
 def centers(anchors, batch):
@@ -77,7 +78,8 @@ class TestAnchors:
         Z = blobs(rng, n, K=30)
         C = found(Z, np.zeros(n, int)).center
         best = KMeans(len(C), n_init=2, random_state=0).fit(Z).inertia_
-        assert oracles.inertia(Z, C) < 1.15 * best
+        # Of 200 cells there are fewer populations than blobs: which of these share one is chance.
+        assert oracles.inertia(Z, C) < (1.3 if n == 200 else 1.05) * best
 
     def test_are_nearly_the_means_of_their_cells(self, rng):
         Z = blobs(rng, 1500)
@@ -85,13 +87,33 @@ class TestAnchors:
         C, means = populations.anchors.center, populations.rows.mean
         assert 0 <= oracles.inertia(Z, C) - oracles.inertia(Z, means) < 0.05 * oracles.inertia(Z, C)
 
-    @pytest.mark.parametrize("n", [1, 2, 3, 9, 10, 11, 24, 60, 299, 305, 400])
-    def test_their_number_follows_that_of_the_cells(self, rng, n):
-        C = found(rng.normal(size=(n, 3)), ["a"] * n).center
-        wanted = min(n, max(FEWEST, min(MOST, n // CELLS)))
+    @pytest.mark.parametrize(
+        ("n", "wanted"),
+        [
+            (1, 1), (2, 2), (3, 2), (9, 2), (10, 2), (14, 2), (15, 3), (24, 4), (60, 12), (99, 19),
+            (100, 20), (299, 20), (305, 20), (315, 21), (400, 26), (900, 60), (1500, 60),
+        ],
+    )  # fmt: skip
+    def test_their_number_follows_that_of_the_cells(self, rng, n, wanted):
+        """One for 15 cells; a small batch has smaller ones, of 5 or more, until it has 20."""
+        settings = PopulationSettings(cells=15, small=5, enough=20, fewest=2, most=60)
+        C = found(rng.normal(size=(n, 3)), ["a"] * n, settings=settings).center
         assert 1 <= len(C) <= wanted
         assert len(C) > 0.8 * wanted  # a centre may end up without cells, most do not
         assert len(np.unique(C, axis=0)) == len(C)
+
+    def test_their_number_is_a_setting(self, rng):
+        Z, batch = rng.normal(size=(120, 3)), ["a"] * 120
+        cells = LabelledCells(Z, Labels.of(batch, 120))
+        for options, wanted in [
+            ({"cells": 30, "small": 30}, 4),
+            ({"cells": 30, "small": 10, "enough": 7}, 7),
+            ({"cells": 15, "small": 5, "fewest": 25}, 25),
+            ({"most": 3}, 3),
+        ]:
+            settings = PopulationSettings(**options)
+            assert len(found(Z, batch, settings=settings).center) == wanted
+            assert PopulationTarget(settings=settings).describe(cells).rows.n.size == wanted
 
     @pytest.mark.parametrize("n", range(1, 61, 7))
     def test_every_population_of_a_small_batch_has_cells(self, rng, n):

@@ -15,6 +15,7 @@ from .diagnose import diagnose
 from .errors import InputError
 from .model import BatchProx
 from .moments import Moments
+from .population_settings import PopulationSettings
 from .population_target import PopulationTarget
 from .populations import Populations
 from .problem import Problem, Weights
@@ -32,6 +33,7 @@ __all__ = [
     "MomentTarget",
     "Moments",
     "PopulationAdapter",
+    "PopulationSettings",
     "PopulationTarget",
     "Populations",
     "Problem",

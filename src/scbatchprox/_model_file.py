@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,9 @@ from .conditioned import PopulationAdapter
 from .errors import BadType
 from .growth import Seen
 from .moments import Moments
+from .population_settings import PopulationSettings
 from .populations import Populations
+from .registration import Consensus
 from .solvers import SOLVERS, History
 from .target import Summary
 from .targets import TARGETS
@@ -31,6 +33,7 @@ __all__ = ["load", "params_as_json", "params_from_json", "save"]
 
 MOMENTS = ("n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
+CONSENSUS = ("origin", "mass", "total")
 
 
 def save(model: BatchProx, path: str | Path) -> None:
@@ -43,6 +46,9 @@ def save(model: BatchProx, path: str | Path) -> None:
             tensors[f"{part}.anchor"] = summary.anchors.center
             tensors[f"{part}.anchor_batch"] = np.asarray(summary.anchors.batch, np.int64)
     tensors |= {f"history.{field}": getattr(model.history_, field) for field in HISTORY}
+    consensus = model.seen_.consensus
+    if consensus is not None:
+        tensors |= {f"consensus.{field}": getattr(consensus, field) for field in CONSENSUS}
     extra = {
         "params": params_as_json(model),
         "converged": model.converged_,
@@ -50,6 +56,8 @@ def save(model: BatchProx, path: str | Path) -> None:
         "reference": model.seen_.reference.batches.tolist(),
         "added": model.seen_.added.batches.tolist(),
     }
+    if consensus is not None:
+        extra["consensus"] = {"unit": consensus.unit, "settings": consensus.settings.to_json()}
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         extra["feature_names"] = names.tolist()
@@ -67,7 +75,8 @@ def load(kind: type[Model], path: str | Path) -> Model:
         **{
             part: _summary(stored.tensors, part, batches)
             for part, batches in _batches(stored).items()
-        }
+        },
+        consensus=_consensus(stored),
     )
     model.history_ = History(*(stored.tensors[f"history.{field}"] for field in HISTORY))
     model.converged_ = bool(stored.params["converged"])
@@ -93,6 +102,9 @@ def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
     for name, kinds in (("solver", SOLVERS), ("target", TARGETS)):
         if isinstance(params.get(name), dict):
             options = dict(params[name])
+            options.pop("ridge", None)  # of populations in version 0.1.0
+            if "settings" in options:
+                options["settings"] = PopulationSettings.from_json(options["settings"])
             params[name] = kinds[options.pop("name")](**options)
     return params
 
@@ -103,6 +115,16 @@ def _summary(tensors: dict[str, np.ndarray], part: str, batches: np.ndarray) -> 
         return Moments(batches, *rows)
     anchors = Anchors(batches, tensors[f"{part}.anchor_batch"], tensors[f"{part}.anchor"])
     return Populations(anchors, Moments(np.arange(anchors.batch.size), *rows))
+
+
+def _consensus(stored: _store.Stored) -> Consensus | None:
+    """What the reference was registered to; nothing for the moment target, and before version 0.2."""
+    if "consensus" not in stored.params:
+        return None
+    known = stored.params["consensus"]
+    origin, mass, total = (stored.tensors[f"consensus.{field}"] for field in CONSENSUS)
+    settings = PopulationSettings.from_json(known["settings"])
+    return Consensus(settings, origin, float(known["unit"]), mass, total)
 
 
 def _batches(stored: _store.Stored) -> dict[str, np.ndarray]:
@@ -118,5 +140,8 @@ def _to_json(what: str, value: Any, kinds: Mapping[str, Any]) -> Any:
         return value
     for name, kind in kinds.items():
         if type(value) is kind:
-            return {"name": name} | {key: plain(option) for key, option in asdict(value).items()}
+            options = {f.name: getattr(value, f.name) for f in fields(value)}
+            if "settings" in options:
+                options["settings"] = options["settings"].to_json()
+            return {"name": name} | {key: plain(option) for key, option in options.items()}
     raise BadType(f"Expected a {what} that can be saved ({', '.join(kinds)}), found {value!r}.")

@@ -216,14 +216,15 @@ def mixed_into(Z: Any, rows: Rows, centers: Centers, maps: Maps, out: np.ndarray
 def _weigh(x: np.ndarray, centers: Centers, maps: Maps, score: np.ndarray, m: int) -> None:
     """Write to ``score`` how the first ``m`` rows weigh the centres, up to a factor of the row."""
     d, some = centers.center.shape[1], x[:m]
-    # Exponents are minus a squared distance: none can overflow, and for most rows none is so small that
-    # looking for the largest first would help.
+    # Exponents are minus a squared distance: but for rounding none is above zero, and for most rows none is
+    # so small that looking for the largest first would help.
     some[:, d + 1] = np.float32(-0.5) * np.einsum("ij,ij->i", some[:, :d], some[:, :d])
     weight = np.matmul(x, maps.soft, out=score)[:m]
     np.exp(weight, out=weight)
     total = score @ np.ones(score.shape[1], np.float32)
-    faint = np.flatnonzero(~(total[:m] >= FAINT))
-    if faint.size:
-        power = (x[:, : d + 1] @ centers.table)[faint]
+    most = 2.0 * len(centers.center)
+    odd = np.flatnonzero(~((total[:m] >= FAINT) & (total[:m] <= most)))
+    if odd.size:
+        power = (x[:, : d + 1] @ centers.table)[odd]
         power -= power.max(1, keepdims=True)
-        weight[faint] = np.exp(power * maps.sharpness)
+        weight[odd] = np.exp(power * maps.sharpness)

@@ -18,16 +18,14 @@ from ._types import Floats, Ints
 from ._validate import nonfinite_error
 from .labels import Labels, among, union
 from .moments import Moments
+from .population_settings import PopulationSettings
 from .sampling import Sample
 
 __all__ = ["Anchors", "anchors_for", "looked_at"]
 
-#: One population for every so many cells of a batch, within bounds.
-CELLS, FEWEST, MOST = 15, 2, 60
-#: Cells that are looked at to find one population, and rounds of k-means.
-SAMPLE, ROUNDS = 50, 8
 #: Cells whose median a batch is seen from.
 AMID = 500
+DEFAULTS = PopulationSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +125,17 @@ def _amid(center: Floats) -> Floats:
     return np.asarray(short if near else middle)
 
 
-def n_populations(n_cells: Any) -> Any:
+def n_populations(n_cells: Any, settings: PopulationSettings) -> Any:
     """How many populations a batch of so many cells is described by."""
-    return np.minimum(np.clip(np.asarray(n_cells) // CELLS, FEWEST, MOST), n_cells)
+    n = np.asarray(n_cells)
+    wanted = np.maximum(n // settings.cells, np.minimum(n // settings.small, settings.enough))
+    return np.minimum(np.clip(wanted, settings.fewest, settings.most), n)
 
 
-def looked_at(n_cells: Ints) -> Ints:
+def looked_at(n_cells: Ints, settings: PopulationSettings = DEFAULTS) -> Ints:
     """(B,) how many cells of batches of so many are looked at to find their populations."""
-    return np.asarray(np.minimum(n_cells, SAMPLE * n_populations(n_cells)), np.int64)
+    wanted = settings.sample * n_populations(n_cells, settings)
+    return np.asarray(np.minimum(n_cells, wanted), np.int64)
 
 
 def anchors_for(
@@ -142,6 +143,7 @@ def anchors_for(
     sample: Callable[[Ints, int], Sample],
     seed: int = 0,
     known: Anchors | None = None,
+    settings: PopulationSettings = DEFAULTS,
 ) -> Anchors:
     """Anchors for the batches of ``labels``: those that are known, and found ones for the others.
 
@@ -149,22 +151,25 @@ def anchors_for(
     """
     have = set() if known is None else set(known.batches.tolist())
     new = ~among(labels.batches, have)
+    wanted = looked_at(labels.n, settings)
     if known is None or new.all():
-        return find_anchors(sample(looked_at(labels.n), seed), labels.n, seed)
+        return find_anchors(sample(wanted, seed), labels.n, seed, settings)
     kept, _ = known.select(labels.batches[~new].tolist())
     if not new.any():
         return kept
-    drawn = sample(np.where(new, looked_at(labels.n), 0), seed)
-    return kept.joined(find_anchors(drawn, labels.n, seed))[0]
+    drawn = sample(np.where(new, wanted, 0), seed)
+    return kept.joined(find_anchors(drawn, labels.n, seed, settings))[0]
 
 
-def find_anchors(sample: Sample, n_cells: Ints, seed: int = 0) -> Anchors:
+def find_anchors(
+    sample: Sample, n_cells: Ints, seed: int = 0, settings: PopulationSettings = DEFAULTS
+) -> Anchors:
     """Anchors of every batch that a sample holds cells of; ``n_cells`` (B,) of each batch.
 
     Every batch is clustered alone and with the same seed, so that its anchors do not depend on what
     other batches there are.
     """
-    k = n_populations(n_cells)
+    k = n_populations(n_cells, settings)
     held = np.flatnonzero(sample.n > 0)
     turn = Lock()
 
@@ -173,7 +178,8 @@ def find_anchors(sample: Sample, n_cells: Ints, seed: int = 0) -> Anchors:
         origin = np.median(cells[:AMID], axis=0)  # a point amid them: any few will do
         cells -= origin
         X = _in_line(cells, seed).astype(np.float32)
-        C = kmeans(X, np.ones(len(X)), int(k[b]), ROUNDS, np.random.default_rng(seed), turn)
+        rng = np.random.default_rng(seed)
+        C = kmeans(X, np.ones(len(X)), int(k[b]), settings.find, rng, turn)
         return np.asarray(origin + C.astype(np.float64))
 
     with one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):

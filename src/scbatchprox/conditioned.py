@@ -22,9 +22,6 @@ from .populations import Populations
 
 __all__ = ["PopulationAdapter"]
 
-#: Width of the mixture in units of the variance within populations: a cell follows few of them.
-WIDTH = 0.5
-
 
 @dataclass(frozen=True, eq=False)
 class PopulationAdapter:
@@ -56,9 +53,11 @@ class PopulationAdapter:
         check_rows(self, self.anchors.batch.size)
 
     @classmethod
-    def of(cls, populations: Populations, scale: Floats, shift: Floats) -> PopulationAdapter:
-        """Rows fitted to populations; how far a cell sees is how wide the populations of its batch are."""
-        return cls(populations.anchors, WIDTH * populations.within, scale, shift)
+    def of(
+        cls, populations: Populations, scale: Floats, shift: Floats, bandwidth: float
+    ) -> PopulationAdapter:
+        """Rows fitted to populations; a cell sees ``bandwidth`` times their width."""
+        return cls(populations.anchors, bandwidth * populations.within, scale, shift)
 
     @property
     def batches(self) -> np.ndarray:

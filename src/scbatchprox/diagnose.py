@@ -13,8 +13,8 @@ from ._kmeans import kmeans
 from ._types import Floats, Ints
 from .anchors import looked_at
 from .labels import Labels
+from .matched import ALONE, Evidence, evidence
 from .model import BatchProx
-from .population_target import ALONE, Placement, PopulationTarget
 from .populations import Populations
 from .target import Cells
 
@@ -66,8 +66,8 @@ def diagnose(
         how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
         beyond what chance explains; NaN for a batch that lies apart from all others;
     ``distinct``
-        part of the variance of cells (of batches with partners) that is between joint groups of
-        populations, the same for all batches: where it is low they blur into each other, and nobody can
+        part of the variance of cells (of batches with partners) that is between groups of the consensus'
+        centres, the same for all batches: where it is low populations blur into each other, and nobody can
         tell which are alike; NaN where there are too few populations for 20 groups;
     ``neighbours_kept``
         part of a cell's nearest neighbours in its own batch that still are;
@@ -95,18 +95,18 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
     sample = cells.sample(looked_at(cells.labels.n), seed)
     labels = sample.labels
     some = lazy.LabelledCells(sample.cells, labels)
-    populations, placed = _placed(model, some, seed)
-    at = np.searchsorted(populations.batches, labels.batches)
+    found = evidence(model, some, seed)
+    at = np.searchsorted(found.populations.batches, labels.batches)
     # By position: labels may be booleans, which pandas takes for a mask.
     movement = model.movement().iloc[np.searchsorted(model.batches_, labels.batches)]
-    composition, distinct = _composition(populations, placed, seed)
+    composition, distinct = _composition(found, seed)
     table = pd.DataFrame(
         {
             "n_cells": cells.labels.n,
             "moved": movement["relative"].to_numpy(),
             "scale_min": movement["scale_min"].to_numpy(),
             "scale_max": movement["scale_max"].to_numpy(),
-            "partnered": placed.partnered[at],
+            "partnered": found.partnered[at],
             "composition": composition[at],
             "distinct": distinct,
             "neighbours_kept": _neighbours_kept(model, some),
@@ -116,7 +116,7 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
     by_moments = not isinstance(model.seen_.moments, Populations)
     table["verdict"] = [
         _verdict(row, by_moments, by_mean)
-        for row, by_mean in zip(table.to_dict("records"), placed.by_mean[at], strict=True)
+        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
     ]
     return table
 
@@ -143,35 +143,27 @@ def unlike(model: BatchProx, table: pd.DataFrame) -> str | None:
     )
 
 
-def _placed(model: BatchProx, some: lazy.LabelledCells, seed: int) -> tuple[Populations, Placement]:
-    """Populations of all batches and their places: the model's own, or those of a sample."""
-    summary, rule = model.seen_.moments, model.target_rule_
-    if isinstance(summary, Populations) and isinstance(rule, PopulationTarget):
-        return summary, rule.place(summary)
-    rule = PopulationTarget(seed=seed)
-    populations = rule.describe(some)
-    return populations, rule.place(populations)
-
-
-def _composition(populations: Populations, placed: Placement, seed: int) -> tuple[Floats, float]:
+def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
     """(B,) total variation between a batch's make-up and that of all others, less what chance explains.
 
-    Compared on joint groups of the populations where they are put. Populations are in a group as a
-    whole, so chance is that of drawing as many as there are, not as many as there are cells. Unknown
-    (NaN) for a batch that was not brought together with the others. And the part of the variance of
-    cells that is between these groups.
+    Compared on groups of the consensus' centres. Populations are in a group as a whole, so chance is that
+    of drawing as many as there are, not as many as there are cells. Unknown (NaN) for a batch that was not
+    brought together with the others. And the part of the variance of cells that is between these groups.
     """
+    populations = found.populations
     shift = np.full(populations.batches.size, np.nan)
-    known = placed.partnered >= ALONE
+    known = found.partnered >= ALONE
     if known.sum() < 2:
         return shift, np.nan
     keep = known[populations.anchors.batch]
     n, batch = populations.rows.n[keep], (np.cumsum(known) - 1)[populations.anchors.batch[keep]]
-    X = placed.center[keep]
-    X = (X - np.average(X, axis=0, weights=n)).astype(np.float32)
+    X = found.moved[keep]
+    X = X - np.average(X, axis=0, weights=n)
     most = int(np.clip(n.size // known.sum() // 3, 2, GROUPS))
-    joint = kmeans(X, n.astype(np.float64), most, ROUNDS, np.random.default_rng(seed))
-    group = squared_distances(X, joint).argmin(1)
+    centres, mass = found.consensus.sums.mean[0], found.consensus.mass[0]
+    C = np.where(mass[:, None] > 0, centres - np.average(centres, axis=0, weights=mass), 0.0)
+    joint = kmeans(C.astype(np.float32), mass, most, ROUNDS, np.random.default_rng(seed))
+    group = squared_distances(C, joint).argmin(1)[found.centre[keep]]
     held, squares = np.zeros((2, known.sum(), len(joint)))
     np.add.at(held, (batch, group), n)
     np.add.at(squares, (batch, group), n.astype(np.float64) ** 2)
@@ -182,7 +174,7 @@ def _composition(populations: Populations, placed: Placement, seed: int) -> tupl
     apart = np.abs(own - rest).sum(1) / 2.0
     shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
     # A few groups explain little of many types, however far apart these are.
-    distinct = np.nan if len(joint) < GROUPS else _distinct(X, n, group, populations.rows.m2[keep])
+    distinct = np.nan if most < GROUPS else _distinct(X, n, group, populations.rows.m2[keep])
     return shift, distinct
 
 

@@ -15,7 +15,7 @@ old cells are never read again:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -50,31 +50,47 @@ class Method:
         check_number("strength", self.strength)
         if self.strength > 1:
             raise BadValue(f"Expected strength between 0 and 1, found {self.strength!r}.")
-        if self.rule.conditioned and self.solver.needs_cells:
+        if not self.rule.registers:
+            return
+        if self.solver.needs_cells:
             raise BadValue(
-                f"Expected solver='exact' for adapters that are conditioned on populations, found "
-                f"{self.solver!r}; PopulationTarget(conditioned=False) has one row per batch."
+                f"Expected solver='exact' for target='population', which is solved when populations are "
+                f"registered, found {self.solver!r}."
+            )
+        if self.rounds is None:
+            raise BadValue(
+                "Expected a whole number of rounds for target='population', found None: only the rounds "
+                "of the moment target have a fixed point."
             )
 
     def together(
         self, summary: Summary, cells: tuple[Any, Labels] | None = None
-    ) -> tuple[AnyAdapter, Solution]:
-        """Fit all batches together; ``cells`` are for a solver that visits them again."""
-        problem = Problem.of(self.rule.rows(summary), self.rule(summary), self.weights)
-        return self._solved(summary, problem, cells or (None, None))
+    ) -> tuple[AnyAdapter, Solution, Any]:
+        """Fit all batches together; ``cells`` are for a solver that visits them again.
 
-    def apart(self, newcomers: Summary, reference: Summary) -> AnyAdapter:
+        Returns the adapter, the solution, and the consensus of a target that has one.
+        """
+        target, consensus = self.rule.aim(summary, self.weights, self.rounds)
+        problem = Problem.of(self.rule.rows(summary), target, self.weights)
+        return *self._solved(summary, problem, cells or (None, None)), consensus
+
+    def apart(self, newcomers: Summary, reference: Summary, consensus: Any = None) -> AnyAdapter:
         """Fit each newcomer to a reference that stays as it is."""
         if not self.rule.conditioned:
-            return self._apart(newcomers, reference, newcomers.by_batch.n, 1)
+            return self._apart(newcomers, reference, consensus, newcomers.by_batch.n, 1)
         alone = [newcomers.select([batch]) for batch in newcomers.batches.tolist()]
         first, *others = (
-            self._apart(one, reference, one.n_cells, one.rows.n.size) for one in alone
+            self._apart(one, reference, consensus, one.n_cells, one.rows.n.size) for one in alone
         )
         return reduce(_joined, others, first)
 
     def _apart(
-        self, newcomers: Summary, reference: Summary, arriving: Ints | int, n_rows: int
+        self,
+        newcomers: Summary,
+        reference: Summary,
+        consensus: Any,
+        arriving: Ints | int,
+        n_rows: int,
     ) -> AnyAdapter:
         known = self.rule.rows(reference)
         problem = Problem.newcomers(
@@ -82,7 +98,7 @@ class Method:
             arriving,
             known,
             known.n.size + n_rows,
-            self.rule(newcomers, reference),
+            self.rule.join(newcomers, reference, consensus, self.weights, self.rounds),
             self.weights,
         )
         return self._solved(newcomers, problem, (None, None))[0]
@@ -90,16 +106,20 @@ class Method:
     def _solved(
         self, summary: Summary, problem: Problem, cells: tuple[Any, Any]
     ) -> tuple[AnyAdapter, Solution]:
+        # Where registration has held rows back already, they go all the way.
+        rounds = self.rounds if problem.target.settled is None else None
         if not self.rule.conditioned:
-            solution = self.solver.solve(problem, self.rounds, *cells)
-            rows = Adapter(summary.batches, solution.scale, solution.shift)
-            return rows.eased(self.strength), solution
+            solution = self.solver.solve(problem, rounds, *cells)
+            whole = Adapter(summary.batches, solution.scale, solution.shift)
+            return whole.eased(self.strength), solution
         assert isinstance(summary, Populations)  # what such a rule asks for
         # Batches of one population each have nothing to be conditioned on: their rows are the paper's.
-        whole = summary.rows.n.size == summary.batches.size
-        solution = self.solver.solve(problem if whole else problem.about_means(), self.rounds)
-        origin = 0.0 if whole else summary.rows.mean * (solution.scale - 1.0)
-        adapter = PopulationAdapter.of(summary, solution.scale, solution.shift - origin)
+        alike = summary.rows.n.size == summary.batches.size
+        solution = self.solver.solve(problem if alike else problem.about_means(), rounds)
+        origin = 0.0 if alike else summary.rows.mean * (solution.scale - 1.0)
+        rule: Any = self.rule
+        rows = solution.scale, solution.shift - origin
+        adapter = PopulationAdapter.of(summary, *rows, rule.settings.bandwidth)
         return adapter.eased(self.strength), solution
 
 
@@ -111,16 +131,21 @@ def _joined(a: Any, b: Any) -> AnyAdapter:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """The moments that the rows of an adapter were fitted to, and all moments seen so far."""
+    """The moments that the rows of an adapter were fitted to, and all moments seen so far.
+
+    And the consensus that the reference was registered to, for a target that has one: a batch that arrives
+    later needs no more of the reference.
+    """
 
     reference: Any  # Summary, all three of one kind
     added: Any
     moments: Any
+    consensus: Any = None
 
     @classmethod
-    def first(cls, moments: Summary) -> Seen:
+    def first(cls, moments: Summary, consensus: Any = None) -> Seen:
         """What is seen in a first fit: all of it is the reference."""
-        return cls(moments, moments.select([]), moments)
+        return cls(moments, moments.select([]), moments, consensus)
 
     def newcomers(self, moments: Any) -> Any:
         """The part of ``moments`` that belongs to batches not seen before."""
@@ -130,7 +155,7 @@ class Seen:
     def add(self, moments: Summary) -> Seen:
         """Take in more cells; batches that are new are added to the frozen reference."""
         newcomers = self.newcomers(moments)
-        return Seen(self.reference, self.added.merge(newcomers), self.moments.merge(moments))
+        return replace(self, added=self.added.merge(newcomers), moments=self.moments.merge(moments))
 
     def forget(self, batch: Hashable) -> Seen:
         """Be as if a batch had never been seen."""
@@ -140,11 +165,12 @@ class Seen:
             self.reference.select([b for b in self.reference.batches.tolist() if b in keep]),
             self.added.select([b for b in self.added.batches.tolist() if b in keep]),
             moments,
+            self.consensus,
         )
 
-    def solve(self, method: Method) -> tuple[AnyAdapter, Solution]:
+    def solve(self, method: Method) -> tuple[Seen, AnyAdapter, Solution]:
         """Fit every row anew from what is kept: the reference together, the added ones apart."""
-        adapter, solution = method.together(self.reference)
+        adapter, solution, consensus = method.together(self.reference)
         if self.added.batches.size:
-            adapter = _joined(adapter, method.apart(self.added, self.reference))
-        return adapter, solution
+            adapter = _joined(adapter, method.apart(self.added, self.reference, consensus))
+        return replace(self, consensus=consensus), adapter, solution

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from .populations import Populations
 from .problem import Weights
 from .solvers import Solution, Solver, solver_of
 from .solvers.solution import check_rounds
-from .target import Cells, MomentTarget, Summary, TargetRule
+from .target import Cells, Summary, TargetRule
 from .targets import target_of
 
 __all__ = ["BatchProx"]
@@ -42,7 +43,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     target
         ``"moment"``: every batch to the mean and spread of all cells, as in the paper.
         ``"population"``: each batch's own populations to what they match in other batches, and what
-        matches nothing stays; see :class:`PopulationTarget`, which may be given itself.
+        matches nothing follows its batch; see :class:`PopulationTarget`, which may be given itself.
     solver
         ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object such as
         ``Adam(seed=1)``, which carries the options of its own.
@@ -50,13 +51,14 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Rounds of the federated procedure; ``None`` is their fixed point (exact solver only). Few
         rounds are conservative. In few rounds small batches move less than large ones, since a
         client's share of the average is its share of the cells. ``"auto"`` is 3 for the moment
-        target, and the fixed point for the population target, which holds itself back.
+        target, and 10 for the population target: rounds of registration after the first, coarse ones.
+        0 is the identity.
     lambda_target
-        Weight of the distance to the target.
+        Weight of the distance to the target, or of the evidence for one.
     mu
-        Weight of the proximal term; 0 is "without FedProx".
+        Weight of the proximal term, the pull to the round before; 0 is "without FedProx".
     lambda_id
-        Weight of the identity term; 0 is "without identity".
+        Weight of the identity term, the pull to no change at all; 0 is "without identity".
     eps
         Added to standard deviations before they are divided (moment target).
     variance_matching
@@ -72,7 +74,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     moments_ : Moments
         What was seen of the cells: number, mean and spread of each batch.
     seen_ : Seen
-        The same, and what of it the rows were fitted to; differs after :meth:`partial_fit`.
+        The same, and what of it the rows were fitted to (it differs after :meth:`partial_fit`), and the
+        consensus of the population target.
     history_ : History
         Objective, distance to the target and step size of every round.
     rounds_ : int or None
@@ -201,7 +204,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Cells of batches that were seen before are described as those were.
         """
         known = self.seen_.moments if self.__sklearn_is_fitted__() else None
-        summary: Summary = self._method().rule.describe(cells, known, population)
+        summary: Summary = self._method(kept=True).rule.describe(cells, known, population)
         return summary
 
     def fit_moments(self, moments: Summary, cells: tuple[Any, Labels] | None = None) -> Self:
@@ -213,7 +216,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         self._check_kind(moments)
         fitted = self._together(moments, cells)
         self.n_features_in_ = moments.width
-        return self._keep(Seen.first(moments), *fitted)
+        return self._keep(*fitted)
 
     def partial_fit(
         self,
@@ -265,13 +268,13 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         seen = self.seen_.add(more)
         if policy == "refit":
             self._needs_moments_only("partial_fit")
-            return self._keep(Seen.first(seen.moments), *self._together(seen.moments))
+            return self._keep(*self._together(seen.moments, kept=True))
         newcomers = self.seen_.newcomers(more)
         adapter = self.adapter_
         if newcomers.batches.size:
             self._needs_moments_only("partial_fit")
             warn_if_barcodes(newcomers.by_batch.n)
-            rows: Any = self._method().apart(newcomers, seen.reference)
+            rows: Any = self._method(kept=True).apart(newcomers, seen.reference, seen.consensus)
             adapter = adapter.joined(rows)
         return self._keep(seen, adapter, None)
 
@@ -292,7 +295,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         if added:
             return self._keep(seen, self.adapter_.without(batch), None)
         self._needs_moments_only("forget")
-        return self._keep(seen, *seen.solve(self._method()))
+        return self._keep(*seen.solve(self._method(kept=True)))
 
     @property
     def moments_(self) -> Moments:
@@ -303,18 +306,19 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     @property
     def rounds_(self) -> int | None:
         """Rounds that were run, whoever chose them; ``None`` is the fixed point."""
-        return self._fitted("rounds_")._method().rounds
+        return self._fitted("rounds_")._method(kept=True).rounds
 
     @property
     def target_rule_(self) -> TargetRule:
         """The target that was fitted to, as an object."""
-        return self._fitted("target_rule_")._method().rule
+        return self._fitted("target_rule_")._method(kept=True).rule
 
     def _together(
-        self, moments: Summary, cells: tuple[Any, Labels] | None = None
-    ) -> tuple[AnyAdapter, Solution]:
+        self, moments: Summary, cells: tuple[Any, Labels] | None = None, kept: bool = False
+    ) -> tuple[Seen, AnyAdapter, Solution]:
         warn_if_barcodes(moments.by_batch.n)
-        return self._method().together(moments, cells)
+        adapter, solution, consensus = self._method(kept).together(moments, cells)
+        return Seen.first(moments, consensus), adapter, solution
 
     def _keep(self, seen: Seen, adapter: AnyAdapter, solution: Solution | None) -> Self:
         self.seen_ = seen
@@ -355,7 +359,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         moments = method.rule.describe(cells, population=self._given(Z, population))
         fitted = self._together(moments, None if lazy.is_lazy(Z) else (Z, labels))
         validate_data(self, X, skip_check_array=True)  # notes the width and any column names
-        self._keep(Seen.first(moments), *fitted)
+        self._keep(*fitted)
         return Z, labels
 
     @staticmethod
@@ -383,14 +387,17 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
                 f"Expected {wanted.__name__} for target={self.target!r}, found {type(moments).__name__}."
             )
 
-    def _method(self) -> Method:
-        """Return what the parameters stand for, or say which one makes no sense."""
+    def _method(self, kept: bool = False) -> Method:
+        """Return what the parameters stand for, or say which one makes no sense.
+
+        ``kept``: with the constants that a fitted model was fitted with, whatever today's are.
+        """
         weights = Weights(self.lambda_target, self.mu, self.lambda_id)
-        rule = target_of(self.target, self.variance_matching, self.eps)
+        rule: Any = target_of(self.target, self.variance_matching, self.eps)
+        if kept and self.__sklearn_is_fitted__() and self.seen_.consensus is not None:
+            rule = replace(rule, settings=self.seen_.consensus.settings)
         solver = solver_of(self.solver)
         rounds = rule.default_rounds if self.rounds == "auto" else check_rounds(self.rounds)
-        if self.rounds == "auto" and solver.needs_cells:
-            rounds = MomentTarget.default_rounds  # a solver that visits cells has no fixed point
         return Method(rule, solver, rounds, weights, self.strength)
 
     def _checked(self, X: Any) -> tuple[Any, AnyAdapter | lazy.LazyAdapter]:

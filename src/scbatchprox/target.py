@@ -7,7 +7,7 @@ The paper's target for cell :math:`i` of batch :math:`b` is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .moments import Moments
 from .populations import Populations
 from .sampling import Sample
 
-__all__ = ["Cells", "MomentTarget", "Summary", "Target", "TargetRule"]
+__all__ = ["Aim", "Cells", "MomentTarget", "Summary", "Target", "TargetRule"]
 
 #: What is known of cells: of whole batches, or of their populations.
 Summary = Moments | Populations
@@ -74,12 +74,23 @@ class Cells(Protocol):
         ...
 
 
+class Aim(NamedTuple):
+    """A target, and the consensus that batches were registered to, if they were."""
+
+    target: Target
+    consensus: Any
+
+
 class TargetRule(Protocol):
     """Anything that says what must be known of cells, and turns that into a target."""
 
     #: Whether adapter rows belong to populations rather than to whole batches.
     @property
     def conditioned(self) -> bool: ...  # noqa: D102
+
+    #: Whether weights and rounds are used to find the target; otherwise a solver uses them to get there.
+    @property
+    def registers(self) -> bool: ...  # noqa: D102
 
     #: Rounds to run unless someone says otherwise; ``None`` is the fixed point.
     @property
@@ -95,8 +106,14 @@ class TargetRule(Protocol):
         """Return the moments that the rows of the target belong to."""
         ...
 
-    def __call__(self, summary: Any, reference: Any = None) -> Target:
-        """Return the target of every row, among themselves or to a reference."""
+    def aim(self, summary: Any, weights: Any, rounds: int | None) -> Aim:
+        """Return the target of every row, among themselves."""
+        ...
+
+    def join(
+        self, summary: Any, reference: Any, consensus: Any, weights: Any, rounds: int | None
+    ) -> Target:
+        """Return the target of every row of newcomers, to a reference that stays as it is."""
         ...
 
 
@@ -110,6 +127,7 @@ class MomentTarget:
     variance_matching: bool = True
     eps: float = 1e-6
     conditioned: ClassVar[bool] = False
+    registers: ClassVar[bool] = False
     default_rounds: ClassVar[int | None] = 3
 
     def __post_init__(self) -> None:
@@ -143,3 +161,18 @@ class MomentTarget:
             # eps = 0 leaves a constant coordinate without a scale that would match: keep it as it is.
             np.divide(wide, own, out=scale, where=own > 0)
         return Target(summary.mean, center, scale)
+
+    def aim(self, summary: Moments, weights: Any = None, rounds: int | None = None) -> Aim:
+        """Return the target of every batch, among themselves; weights and rounds are the solver's."""
+        return Aim(self(summary), None)
+
+    def join(
+        self,
+        summary: Moments,
+        reference: Moments,
+        consensus: Any = None,
+        weights: Any = None,
+        rounds: int | None = None,
+    ) -> Target:
+        """Return the target of every batch, to a reference."""
+        return self(summary, reference)

@@ -20,7 +20,7 @@ def target_of(target: str | TargetRule, variance_matching: bool, eps: float) -> 
     if isinstance(target, str) and target == "moment":
         return moment
     named = isinstance(target, str) and target == "population"
-    if not named and (isinstance(target, str | type) or not callable(target)):
+    if not named and (isinstance(target, str | type) or not hasattr(target, "aim")):
         names = ", ".join(map(repr, TARGETS))
         raise BadValue(
             f"Expected target to be one of {names} or a target object, found {target!r}."

@@ -19,9 +19,9 @@ from .._validate import BLOCK_BYTES, check_embedding, nonfinite_error, one_of
 from ..diagnose import DIFFERENT
 from ..diagnose import FAR as MOVED
 from ..errors import BadValue
+from ..matched import ALONE, evidence_of
 from ..model import BatchProx
 from ..moments import Moments
-from ..population_target import ALONE, PopulationTarget
 from ..populations import Populations
 from ..target import Summary
 
@@ -94,11 +94,12 @@ def judged(model: BatchProx | None, arriving: Summary, after: BatchProx) -> pd.D
     )
     levels, words = zip(*(_verdict(row) for row in table.to_dict("records")), strict=True)
     table = table.assign(level=levels, verdict=words)
-    rule, by_mean = model.target_rule_, np.zeros(len(table), bool)
-    if isinstance(rule, PopulationTarget) and isinstance(arriving, Populations):
-        placed = rule.place(arriving, model.seen_.reference)
-        by_mean = placed.by_mean
-        table.insert(2, "partnered", placed.partnered)
+    by_mean = np.zeros(len(table), bool)
+    if after.seen_.consensus is not None and after.strength > 0:
+        assert isinstance(arriving, Populations)  # what such a model is fitted to
+        found = evidence_of(after, arriving, after.seen_.reference.batches)
+        by_mean = found.by_mean
+        table.insert(2, "partnered", found.partnered)
     records = zip(table.to_dict("records"), by_mean, strict=True)
     return table.assign(advice=[_advice(row, alone) for row, alone in records])
 
@@ -116,9 +117,7 @@ def _advice(row: dict[str, Any], by_mean: bool) -> str:
     if by_mean:
         care.append("it lies apart, and only its mean and shape speak for moving it")
     elif partnered < 1 - DIFFERENT:
-        care.append(
-            f"{1 - partnered:.0%} of its cells have nothing like them in the atlas and stay"
-        )
+        care.append(f"{1 - partnered:.0%} of its cells have nothing like them in the atlas")
     if row["moved"] > MOVED:
         care.append(f"cells move by {row['moved']:.2f} of its spread")
     return f"move with care: {'; '.join(care)}" if care else "safe"

@@ -35,7 +35,6 @@ def init(
     upstream: Upstream = None,
     target: o.Target = "moment",
     per_batch: o.PerBatch = False,
-    ridge: o.Ridge = None,
     seed: o.Seed = None,
     rounds: o.Rounds = "auto",
     lambda_target: o.LambdaTarget = 0.5,
@@ -52,7 +51,7 @@ def init(
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
         model = o.model_of(
-            rounds, "exact", {}, target, {"per_batch": per_batch, "ridge": ridge}, seed=seed,
+            rounds, "exact", {}, target, {"per_batch": per_batch}, seed=seed,
             lambda_target=lambda_target, mu=mu,
             lambda_id=lambda_id, eps=eps, variance_matching=not mean_only, strength=strength,
         )  # fmt: skip

@@ -132,21 +132,14 @@ PerBatch = Annotated[
         rich_help_panel=_METHOD,
     ),
 ]
-Ridge = Annotated[
-    float | None,
-    typer.Option(
-        help="Evidence asked of a batch before it moves (--target population).",
-        rich_help_panel=_METHOD,
-    ),
-]
 Solver = Annotated[
     Solvers, typer.Option(help="How the adapter is fitted.", rich_help_panel=_METHOD)
 ]
 Rounds = Annotated[
     str,
     typer.Option(
-        help="Strength: rounds of the procedure, 'fixed-point', or 'auto': 3 for the moment target, the "
-        "fixed point for the population target.",
+        help="Strength: rounds of the procedure, 'fixed-point' (moment target), or 'auto': 3 for the moment "
+        "target, 10 for the population target.",
         rich_help_panel=_METHOD,
     ),
 ]
