@@ -128,7 +128,7 @@ def test_the_page_of_classification_has_the_promises():
     assert "What the population target promises" not in tell(rows_of({"d": BASE}), settings).tables
 
 
-@pytest.mark.parametrize(("after", "word"), [(0.897, "kept"), (0.85, "missed")])
+@pytest.mark.parametrize(("after", "word"), [(0.897, "kept"), (0.872, "kept"), (0.868, "missed")])
 def test_the_page_of_imbalance_says_whether_the_affected_type_is_kept(after, word):
     experiment = EXPERIMENTS["imbalance"]
     rows = pd.DataFrame(
@@ -146,5 +146,6 @@ def test_the_page_of_imbalance_says_whether_the_affected_type_is_kept(after, wor
     said = [s for s in experiment.tell(rows, experiment.settings).findings if "Promise" in s]
     assert len(said) == 1
     assert f"{word} on d (PCA)" in said[0]
-    assert "unrefined embedding by 0.020" in said[0]
-    assert np.isclose(0.9 - after, float(said[0].split("falls by ")[1].split()[0]), atol=1e-3)
+    assert "unrefined by 0.020" in said[0]
+    fall = float(said[0].split("falls by ")[1].split()[0].rstrip(","))
+    assert np.isclose(0.9 - after, fall, atol=1e-3)

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and planted effects, on the paper's data or on anybody's."""
+"""The paper's tables and figures, planted effects and sensitivity, on the paper's data or on anybody's."""
 
 from .ablation import ABLATION
 from .classify import CLASSIFY
@@ -9,6 +9,7 @@ from .molecules import MOLECULES
 from .planted import PLANTED
 from .rounds import ROUNDS
 from .runner import run
+from .sensitivity import SENSITIVITY
 from .settings import Settings, read_config
 
 __all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "read_config", "run"]
@@ -17,6 +18,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS),
-        PLANTED,
+        *(PLANTED, SENSITIVITY),
     )
 }
