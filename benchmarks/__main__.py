@@ -11,7 +11,18 @@ import numpy as np
 
 import scbatchprox
 
-from . import adam, atlas, copy, dask_scaling, files, harmony, memory, start_up, threads
+from . import (
+    adam,
+    atlas,
+    copy,
+    dask_scaling,
+    files,
+    harmony,
+    memory,
+    populations,
+    start_up,
+    threads,
+)
 
 BENCHMARKS = {
     "copy": copy.run,
@@ -19,6 +30,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "start-up": start_up.run,
     "harmony": harmony.run,
+    "populations": populations.run,
     "adam": adam.run,
     "files": files.run,
     "dask": dask_scaling.run,
