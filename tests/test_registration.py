@@ -86,7 +86,9 @@ class TestDoesNotDependOn:
         p = Planted(seed, SAME, directions(seed, [0.0, 1.0, 15.0]))
         Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))[0]
         move, turned = registered(p)[0], registered(p, X=p.X @ Q)[0] @ Q.T
-        assert lengths(turned - move).mean() < 0.25 * unit(p)
+        # All batches together may end elsewhere: only where they are to each other means anything.
+        difference = turned - move
+        assert lengths(difference - difference.mean(0)).mean() < 0.25 * unit(p)
         assert offsets(p, turned) < 0.35
 
     def test_the_number_of_cells_beyond_their_parts(self):

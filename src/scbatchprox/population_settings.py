@@ -65,7 +65,7 @@ class PopulationSettings:
     find: int = 8
     bandwidth: float = 0.3
     centres: float = 0.7
-    few_centres: int = 32
+    few_centres: int = 64
     seedings: int = 5
     coarse: tuple[float, ...] = (1.0, 0.6, 0.3)
     rounds: int = 10
