@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._types import Floats, Ints
+from .adapter import Adapter
 from .lazy import LabelledCells
 from .model import BatchProx
 from .population_target import PopulationTarget
@@ -70,11 +71,9 @@ def evidence_of(model: BatchProx, summary: Populations, inside: Any) -> Evidence
     """What the consensus of a model says of batches that its adapter knows; ``inside`` had a part in it."""
     adapter, batch = model.adapter_, summary.anchors.batch
     at = np.flatnonzero(np.isin(adapter.batches, summary.batches))
-    if isinstance(rows := getattr(adapter, "anchors", None), type(None)):
-        scale, shift = adapter.scale[at][batch], adapter.shift[at][batch]
-    else:
-        own = np.isin(rows.batch, at)
-        scale, shift = adapter.scale[own], adapter.shift[own]
+    # Rows of populations, or of the batches that they are in.
+    rows = at[batch] if isinstance(adapter, Adapter) else np.isin(adapter.anchors.batch, at)
+    scale, shift = adapter.scale[rows], adapter.shift[rows]
     mean = summary.rows.mean
     move = ((scale - 1.0) * mean + shift) / model.strength
     return _of(summary, move, model.seen_.consensus, np.isin(summary.batches, inside))
