@@ -137,9 +137,9 @@ def _draw(rows: pd.DataFrame) -> Figure:
     by = ["dataset", "upstream", "metric"]
     merged = chosen.merge(usual[[*by, "value"]], on=by, suffixes=("", "_usual"))
     merged["value"] = merged["value"] - merged["value_usual"]
-    merged = merged[merged["condition"] != _AS_IS].assign(
-        panel=merged["metric"].map(NAMES), dataset=merged["condition"], method=_OURS
-    )
+    merged = merged[merged["condition"] != _AS_IS]
+    changed = merged["condition"].str.split(" ", n=1, expand=True)
+    merged = merged.assign(panel=merged["metric"].map(NAMES), dataset=changed[0], method=changed[1])
     xlabel = "change, mean and spread over data sets"
     return dots(merged, xlabel=xlabel, panel="panel", names=NAMES)
 
