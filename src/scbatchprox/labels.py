@@ -14,6 +14,9 @@ from .errors import BadType, BadValue
 
 __all__ = ["Labels", "among", "label_array", "population_labels", "union"]
 
+#: Codes that are counted at a time.
+COUNTED = 1 << 18
+
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -73,7 +76,19 @@ class Labels:
     @property
     def n(self) -> np.ndarray:
         """Cells per batch."""
-        return np.bincount(self.codes, minlength=self.batches.size)
+        return count_codes(self.codes, self.batches.size)
+
+
+def count_codes(codes: np.ndarray, least: int = 0) -> np.ndarray:
+    """How often every code occurs, of ``least`` codes or more.
+
+    A block at a time: numpy counts a copy in wider integers, which of all cells would be large.
+    """
+    size = max(least, int(codes.max(initial=-1)) + 1)
+    counts = np.zeros(size, np.int64)
+    for lo in range(0, codes.size, COUNTED):
+        counts += np.bincount(codes[lo : lo + COUNTED], minlength=size)
+    return counts
 
 
 def label_array(labels: list[Any]) -> np.ndarray:
@@ -133,7 +148,7 @@ def _encode(batch: Any) -> Labels:
             f"the first at row {int(np.argmax(missing))}."
         )
     # A categorical may carry categories that no cell has: those are not batches.
-    used = np.flatnonzero(np.bincount(codes))
+    used = np.flatnonzero(count_codes(codes))
     batches = label_array([plain_label(found[i]) for i in used])
     order = np.argsort(batches, kind="stable")
     table = np.full(max(len(found), 1), -1, np.int32)
