@@ -19,7 +19,7 @@ def registered(p, strengths=USUAL, rounds=10, X=None, width=WIDE, **options):
 
 
 def unit(p):
-    return np.sqrt(spacing(p.X, p.n, p.start, WIDE))
+    return np.sqrt(spacing(p.X, p.n, p.start, WIDE, SETTINGS))
 
 
 def directions(seed, lengths, d=8):

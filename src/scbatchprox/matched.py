@@ -14,7 +14,7 @@ from .model import BatchProx
 from .population_target import PopulationTarget
 from .populations import Populations
 from .problem import Weights
-from .registration import APART, Consensus, matches
+from .registration import Consensus, matches
 
 __all__ = ["ALONE", "Evidence", "evidence", "evidence_of"]
 
@@ -88,5 +88,5 @@ def _of(
     near = found.distance <= REACH
     n = np.add.reduceat(rows.n, start[:-1])
     partnered = np.add.reduceat(near * rows.n, start[:-1]) / n
-    by_mean = (found.fit < APART) & (partnered >= ALONE)
+    by_mean = (found.fit < consensus.settings.lonely) & (partnered >= ALONE)
     return Evidence(populations, rows.mean + move, found.centre, partnered, by_mean, consensus)

@@ -28,6 +28,9 @@ class PopulationSettings:
         Cells that are looked at for each population, and rounds of the k-means that finds them.
     bandwidth
         How far a cell sees the populations of its batch, in units of the variance within these.
+    wide, tight
+        The squared spacing of populations counts as at most ``wide`` times the variance within them, and as
+        at least the part ``tight`` of itself: populations may be points, or one for each type.
     centres, few_centres
         Centres of the consensus: this part of the populations that a batch has on average, and at least so
         many; then the next power of two.
@@ -54,6 +57,11 @@ class PopulationSettings:
         neighbours of each population are looked at for that.
     better
         A batch starts from the common mean, not from where it is, only if it fits this many times better.
+    lonely
+        A batch whose fit (0 to 2) is worse than this where it is lies apart from all others.
+    mirrors, clear, good
+        Such a batch goes by its mean only if it then fits better than so many mirror images of itself, and
+        ``clear`` times better unless its fit is ``good``.
     """
 
     cells: int = 10
@@ -64,6 +72,8 @@ class PopulationSettings:
     sample: int = 50
     find: int = 8
     bandwidth: float = 0.3
+    wide: float = 1.5
+    tight: float = 0.0625
     centres: float = 0.7
     few_centres: int = 64
     seedings: int = 5
@@ -79,6 +89,10 @@ class PopulationSettings:
     apart: float = 0.85
     neighbours: int = 3
     better: float = 2.0
+    lonely: float = 0.1
+    mirrors: int = 100
+    clear: float = 1.5
+    good: float = 0.3
 
     def to_json(self) -> dict[str, Any]:
         """The settings in types that JSON has."""

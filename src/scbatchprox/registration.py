@@ -16,16 +16,10 @@ from ._types import Floats, Ints
 from .consensus import NONE, Stack, Strengths, Sums
 from .population_settings import PopulationSettings
 
-__all__ = ["APART", "Consensus", "Matches", "matches", "register", "register_to"]
+__all__ = ["Consensus", "Matches", "matches", "register", "register_to"]
 
 #: Batches in one stack at most: their arrays stay small. Populations from which on seedings run in parallel.
 STACK, MANY = 64, 1500
-#: The squared spacing counts as at most so many times the variance within populations, and as at least
-#: this part of itself: populations may be points, or one for each type.
-WIDE, TIGHT = 1.5, 1.0 / 16.0
-#: A batch that fits worse than this where it is lies apart from all others. It may go by its mean only if
-#: it then fits better than so many mirror images of itself, and so many times better unless it fits well.
-APART, MIRRORS, CLEAR, GOOD = 0.1, 100, 1.5, 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +83,7 @@ def register(
         Constants, weights of the terms, rounds with a smooth part, seed of the centres.
     """
     origin = np.average(X, axis=0, weights=n)
-    unit = spacing(X, n, start, width)
+    unit = spacing(X, n, start, width, settings)
     batches = Batches(X - origin, n, start, unit, settings)
     seeds = np.arange(seed, seed + settings.seedings)
     # Small registrations are mostly Python, of which only one can run at a time.
@@ -143,7 +137,7 @@ def matches(
     )
 
 
-def spacing(X: Floats, n: Ints, start: Ints, width: float) -> float:
+def spacing(X: Floats, n: Ints, start: Ints, width: float, settings: PopulationSettings) -> float:
     """Mean squared distance of a population to the nearest of its own batch, within bounds.
 
     A sum over batches; 1 if no batch has two populations, nor any width.
@@ -157,7 +151,7 @@ def spacing(X: Floats, n: Ints, start: Ints, width: float) -> float:
             squares += float(D.min(1) @ n[lo:hi])
             cells += float(n[lo:hi].sum())
     found = squares / cells if cells else 0.0
-    bound = max(WIDE * width, TIGHT * found)
+    bound = max(settings.wide * width, settings.tight * found)
     return min(found, bound) if found > 0 else bound or 1.0
 
 
@@ -340,7 +334,7 @@ def _starts(batches: Batches, strengths: Strengths, seed: int, kept: Sums | None
         start, base = starts[1] / np.maximum(1.0 - share, NONE)[:, None], here
         fit = here.fits(start + (there.shift - starts[1]))
         use = fit > settings.better * fit_here
-    apart = use & (fit_here < APART)
+    apart = use & (fit_here < settings.lonely)
     if apart.any():
         use[apart] = _shape_speaks(base, start)[apart]
     if together and kept is None:
@@ -363,14 +357,14 @@ def _shape_speaks(run: Run, shift: Floats) -> np.ndarray:
     Mirrored in random coordinates a batch keeps its moments but not its shape: if a mirror image fits as
     well, the means say nothing. A poor fit must be much better than theirs.
     """
-    rng, d = np.random.default_rng(0), shift.shape[1]
-    flips = [rng.choice([-1.0, 1.0], d) for _ in range(MIRRORS)]
+    rng, settings = np.random.default_rng(0), run.settings
+    flips = [rng.choice([-1.0, 1.0], shift.shape[1]) for _ in range(settings.mirrors)]
     fit = run.fits(shift)
     # With no coordinate mirrored it is the batch itself.
     mirrored = [run.fits(shift, flip) for flip in flips if (flip < 0).any()]
     best = np.max([np.zeros_like(fit), *mirrored], axis=0)
-    clear: np.ndarray = (fit > best) & ((fit > GOOD) | (fit > CLEAR * best))
-    return clear
+    clear = (fit > settings.good) | (fit > settings.clear * best)
+    return np.asarray(clear & (fit > best))
 
 
 def _added(parts: Iterable[Sums]) -> Sums:
