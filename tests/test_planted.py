@@ -260,10 +260,10 @@ class TestHarm:
         ("changes", "harm"),
         [
             ({}, False),
-            ({"lobo_f1": 0.891, "over_correction": 0.109, "displacement_error": 0.519}, False),
+            ({"lobo_f1": 0.891, "over_correction": 0.109, "displacement_error": 0.599}, False),
             ({"lobo_f1": 0.889}, True),
             ({"over_correction": 0.111}, True),
-            ({"displacement_error": 0.521}, True),
+            ({"displacement_error": 0.601}, True),
             ({"lobo_f1": 1.0, "over_correction": 0.0, "displacement_error": 0.0}, False),
             ({"over_correction": np.nan}, False),
         ],
