@@ -12,8 +12,8 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from scbatchprox import BatchProx
-from scbatchprox.labels import Labels
-from scbatchprox.lazy import moments_tree
+from scbatchprox.cells.dask import moments_tree
+from scbatchprox.core.labels import Labels
 
 from .measure import Row, fastest
 

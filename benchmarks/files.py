@@ -27,10 +27,10 @@ N, D = 10_000_000, 50
 REFINE = """
 import json, sys, time
 import numpy as np
-from scbatchprox import BatchProx, stream
+from scbatchprox import BatchProx, refine_file
 BatchProx().fit_transform(np.zeros((100, 50), "f4") + np.arange(50, dtype="f4"), batch=[0, 1] * 50)
 started = time.perf_counter()
-stream.refine_file(sys.argv[1], "batch", out=sys.argv[2] or None)
+refine_file(sys.argv[1], "batch", out=sys.argv[2] or None)
 seconds = time.perf_counter() - started
 peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
 print(json.dumps([seconds, int(peak.split()[1]) / 1e6]))
@@ -65,8 +65,8 @@ def run() -> Iterator[Row]:
 
 
 def _measure(path: Path, folder: Path) -> Iterator[Row]:
-    from scbatchprox import stream
-    from scbatchprox.files import open_cells
+    from scbatchprox.cells import file as stream
+    from scbatchprox.io.formats import open_cells
 
     with open_cells(path) as file:
         rows = file.embedding(None)

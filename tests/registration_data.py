@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from scbatchprox.consensus import Strengths, Sums
-from scbatchprox.population_settings import PopulationSettings
-from scbatchprox.registration import Batches, Run, _shape_speaks
+from scbatchprox.targets.population.consensus import Strengths, Sums
+from scbatchprox.targets.population.registration import Batches, Run, _shape_speaks
+from scbatchprox.targets.population.settings import PopulationSettings
 
 SETTINGS = PopulationSettings()
 

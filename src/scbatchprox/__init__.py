@@ -3,24 +3,33 @@
 Cells become :class:`Moments`, Moments become a :class:`Target`, a solver turns it into an
 :class:`Adapter`, the Adapter moves cells. :func:`refine` (AnnData) and :class:`BatchProx`
 (scikit-learn) walk that corridor from end to end.
+
+Names are imported when they are first used: ``import scbatchprox`` alone loads nothing else.
 """
 
-from ._threads import get_num_threads, set_num_threads
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
-from .adapter import Adapter
-from .anndata import refine
-from .atlas import Atlas
-from .conditioned import PopulationAdapter
-from .diagnose import diagnose
-from .errors import InputError
-from .model import BatchProx
-from .moments import Moments
-from .population_settings import PopulationSettings
-from .population_target import PopulationTarget
-from .populations import Populations
-from .problem import Problem, Weights
-from .solvers import Adam, Exact, History, Solution
-from .target import MomentTarget, Target
+
+if TYPE_CHECKING:
+    from .api.anndata import refine
+    from .api.estimator import BatchProx
+    from .api.files import apply_file, refine_file
+    from .atlas import Atlas
+    from .core.adapter import Adapter
+    from .core.conditioned import PopulationAdapter
+    from .core.moments import Moments
+    from .core.populations import Populations
+    from .core.problem import Problem, Weights
+    from .core.solvers import Adam, Exact, History, Solution
+    from .diagnosis.diagnose import diagnose
+    from .errors import InputError
+    from .kernels.threads import get_num_threads, set_num_threads
+    from .targets.base import Target
+    from .targets.moment import MomentTarget
+    from .targets.population.settings import PopulationSettings
+    from .targets.population.target import PopulationTarget
 
 __all__ = [
     "Adam",
@@ -41,8 +50,49 @@ __all__ = [
     "Target",
     "Weights",
     "__version__",
+    "apply_file",
     "diagnose",
     "get_num_threads",
     "refine",
+    "refine_file",
     "set_num_threads",
 ]
+
+#: Where public names live.
+_HOMES = {
+    "Adam": "core.solvers",
+    "Adapter": "core.adapter",
+    "Atlas": "atlas",
+    "BatchProx": "api.estimator",
+    "Exact": "core.solvers",
+    "History": "core.solvers",
+    "InputError": "errors",
+    "MomentTarget": "targets.moment",
+    "Moments": "core.moments",
+    "PopulationAdapter": "core.conditioned",
+    "PopulationSettings": "targets.population.settings",
+    "PopulationTarget": "targets.population.target",
+    "Populations": "core.populations",
+    "Problem": "core.problem",
+    "Solution": "core.solvers",
+    "Target": "targets.base",
+    "Weights": "core.problem",
+    "apply_file": "api.files",
+    "diagnose": "diagnosis.diagnose",
+    "get_num_threads": "kernels.threads",
+    "refine": "api.anndata",
+    "refine_file": "api.files",
+    "set_num_threads": "kernels.threads",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

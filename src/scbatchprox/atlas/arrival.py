@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .._types import Floats
-from .._validate import some_of
+from ..api.estimator import BatchProx
+from ..core.checks import some_of
+from ..core.labels import union
 from ..errors import BadValue
-from ..labels import union
-from ..model import BatchProx
+from ..kernels.arrays import Floats
 
 __all__ = ["Arrival", "check_arrival"]
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .._atomic import replacing
-from .._types import Floats
+from ..api.estimator import BatchProx
+from ..cells.file import Here, Job, open_job
 from ..errors import BadValue
-from ..files import kind_of
-from ..model import BatchProx
-from ..stream import Here, Job, Progress, open_job
-from ..target import Summary
+from ..io.atomic import replacing
+from ..io.formats import kind_of
+from ..kernels.arrays import Floats
+from ..progress import Progress
+from ..targets.base import Summary
 from ..upstream.on_disk import recorded
 from .judging import CELL_FAR, cell_scores
 
@@ -118,7 +119,7 @@ def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
     import h5py
     from anndata.io import write_elem
 
-    from ..files.h5ad import changing
+    from ..io.formats.h5ad import changing
 
     with changing(path) as file:
         obs = file["obs"]

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import lazy
-from .._model_file import params_as_json, params_from_json
-from .._validate import check_embedding, one_of, some_of
 from .._version import __version__
-from ..anndata import as_keys
+from ..api.estimator import BatchProx
+from ..api.files import apply_file
+from ..cells import dask as lazy
+from ..cells.keys import as_keys
+from ..core.checks import check_embedding, one_of, some_of
+from ..core.labels import Labels
+from ..core.moments import Moments
+from ..core.populations import Populations
+from ..core.solvers import solver_of
 from ..errors import BadKey, BadValue
-from ..labels import Labels
-from ..model import BatchProx
-from ..moments import Moments
-from ..populations import Populations
-from ..solvers import solver_of
-from ..stream import Progress, apply_file, silent
-from ..target import Summary
+from ..io.model_file import params_as_json, params_from_json
+from ..progress import Progress, silent
+from ..targets.base import Summary
 from ..upstream import Upstream
 from . import cells, folder
 from .arrival import Arrival, check_arrival
@@ -172,7 +173,7 @@ class Atlas(Reading):
         Parameters
         ----------
         path, batch_key, use_rep, labels, progress
-            As for :func:`scbatchprox.stream.refine_file`.
+            As for :func:`scbatchprox.refine_file`.
         policy, force, merge, upstream, dry_run
             As for :meth:`add`.
         scores
@@ -244,7 +245,7 @@ class Atlas(Reading):
             )
 
     def apply_file(self, path: str | Path, batch_key: str | Sequence[str], **options: Any) -> None:
-        """Refine the cells of a file with the current version, as :func:`scbatchprox.stream.apply_file`."""
+        """Refine the cells of a file with the current version, as :func:`scbatchprox.apply_file`."""
         model = held(self.model)
         record = {
             "atlas": self.path.resolve().name,

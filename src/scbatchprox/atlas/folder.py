@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import _atomic
-from .._atomic import replacing, sync_folder
-from .._validate import some_of
 from .._version import __version__
+from ..api.estimator import BatchProx
+from ..core.checks import some_of
 from ..errors import BadFile, BadKey, BadValue
-from ..model import BatchProx
+from ..io import atomic as _atomic
+from ..io.atomic import replacing, sync_folder
 
 __all__ = [
     "FORMAT_VERSION",

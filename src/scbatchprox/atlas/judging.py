@@ -14,16 +14,17 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from .._types import Floats
-from .._validate import BLOCK_BYTES, check_embedding, nonfinite_error, one_of
-from ..diagnose import DIFFERENT
-from ..diagnose import FAR as MOVED
+from ..api.estimator import BatchProx
+from ..core.checks import check_embedding, nonfinite_error, one_of
+from ..core.moments import Moments
+from ..core.populations import Populations
+from ..diagnosis.diagnose import DIFFERENT
+from ..diagnosis.diagnose import FAR as MOVED
+from ..diagnosis.evidence import ALONE, evidence_of
 from ..errors import BadValue
-from ..matched import ALONE, evidence_of
-from ..model import BatchProx
-from ..moments import Moments
-from ..populations import Populations
-from ..target import Summary
+from ..kernels.arrays import Floats
+from ..kernels.blocks import BLOCK_BYTES
+from ..targets.base import Summary
 
 __all__ = ["CELL_FAR", "FAR", "VERY_FAR", "VERY_WIDE", "WIDE", "cell_scores", "grown", "judge"]
 

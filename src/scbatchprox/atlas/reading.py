@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from .._model_file import params_as_json
-from .._types import Floats
+from ..api.estimator import BatchProx
 from ..errors import BadValue
-from ..model import BatchProx
+from ..io.model_file import params_as_json
+from ..kernels.arrays import Floats
 from . import folder
 from .folder import Counts
 from .judging import cell_scores

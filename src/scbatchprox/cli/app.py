@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import _store
-from .._model_file import params_as_json
 from .._version import __version__
+from ..api.estimator import BatchProx
+from ..api.files import apply_file, refine_file
 from ..errors import BadValue
-from ..files import kind_of
-from ..model import BatchProx
-from ..stream import apply_file, refine_file
+from ..io import store as _store
+from ..io.formats import kind_of
+from ..io.model_file import params_as_json
 from . import options as o
 from .atlas import atlas
 from .bench import bench
@@ -225,7 +225,7 @@ def demo(
     verbose: o.Verbose = False,
 ) -> None:
     """Simulate one of the paper's tables, refine it, score it, draw it."""
-    from ..demo import run
+    from ..bench.demo import run
 
     with Speaker(verbose=verbose).answering():
         run(out, data=data, seed=seed)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from .._validate import some_of
 from ..atlas import Arrival, Atlas
+from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..files import kind_of
+from ..io.formats import kind_of
 from . import atlas_words as words
 from . import options as o
 from .atlas_options import At, BatchKey, Cells, Policies, Policy, Upstream, UseRep

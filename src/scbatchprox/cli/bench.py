@@ -85,8 +85,8 @@ def bench(
     as_json: o.Json = False,
 ) -> None:
     """Run an experiment of the paper, on its data or on yours, and write a page about it."""
-    from ..evaluate.datasets import data_folder
-    from ..evaluate.experiments import EXPERIMENTS, read_config, run
+    from ..bench.datasets import data_folder
+    from ..bench.experiments import EXPERIMENTS, read_config, run
 
     speaker = Speaker(quiet, verbose, as_json)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pandas as pd
 import typer
 
-from .._atomic import replacing
 from ..errors import BadValue
+from ..io.atomic import replacing
 from . import options as o
 from .output import Speaker
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..api.estimator import BatchProx
+from ..core.solvers import SOLVERS, Adam
 from ..errors import BadValue
-from ..model import BatchProx
-from ..population_target import PopulationTarget
-from ..solvers import SOLVERS, Adam
+from ..targets.population.target import PopulationTarget
 
 __all__ = ["Solvers", "cluster", "model_of", "where"]
 

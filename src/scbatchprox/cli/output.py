@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import InputError
-from ..stream import Progress as Callback
+from ..progress import Progress as Callback
 
 __all__ = ["Speaker"]
 

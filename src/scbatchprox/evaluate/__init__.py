@@ -1,10 +1,5 @@
-"""Did it help? Scores of an embedding, data to try it on, and simulated data whose answer is known.
+"""Did it help? Scores of an embedding: metrics take arrays, or a file, and give numbers."""
 
-Metrics take arrays and give numbers. :mod:`.datasets` loads data, :mod:`.baselines` has the methods to
-compare with, and :mod:`.experiments` the tables and figures of the paper.
-"""
-
-from .compositions import COMPOSITIONS, Composition, get_composition
 from .metrics import (
     Comparison,
     affected_f1,
@@ -22,16 +17,12 @@ from .metrics import (
     stability,
     variance_kept,
 )
-from .simulate import simulate
 
 __all__ = [
-    "COMPOSITIONS",
     "Comparison",
-    "Composition",
     "affected_f1",
     "compare",
     "evaluate_file",
-    "get_composition",
     "ilisi",
     "leave_one_batch_out_f1",
     "macro_f1",
@@ -41,7 +32,6 @@ __all__ = [
     "scib",
     "scores",
     "silhouette",
-    "simulate",
     "stability",
     "variance_kept",
 ]

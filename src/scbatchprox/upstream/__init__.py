@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import _store
-from .._validate import some_of
+from ..core.checks import some_of
 from ..errors import BadValue, InputError
+from ..io import store as _store
 from .base import KIND, RECORD, Embedded, Upstream
 from .genes import GeneReport
 from .pca import PCAUpstream

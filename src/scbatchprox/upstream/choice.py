@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from .._types import Floats
-from .._validate import one_of, some_of
+from ..core.checks import one_of, some_of
 from ..errors import BadKey, BadValue, MissingExtra
+from ..kernels.arrays import Floats
 from .components import log_normalised
 
 __all__ = ["FLAG", "Choice", "chosen_genes"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from .._types import Floats
 from ..errors import BadValue
+from ..kernels.arrays import Floats
 
 __all__ = ["TARGET_SUM", "Components", "log_normalised", "principal_components"]
 

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from .._types import Floats
-from .._validate import some_of
-from ..anndata import batch_labels
+from ..cells.dask import in_memory
+from ..cells.keys import batch_labels
+from ..core.checks import some_of
 from ..errors import BadKey, BadType, BadValue
-from ..lazy import in_memory
+from ..kernels.arrays import Floats
 
 __all__ = ["BLOCK_BYTES", "Counts", "totals_of"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .._types import Floats
-from .._validate import check_number, some_of
+from ..core.checks import check_number, some_of
 from ..errors import BadValue
+from ..kernels.arrays import Floats
 
 __all__ = ["GeneReport", "check_distinct", "positions", "require_shared"]
 

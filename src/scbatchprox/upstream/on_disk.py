@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from anndata.io import read_elem
 
-from .._validate import some_of
-from ..anndata import as_keys, batch_labels
+from ..cells.keys import as_keys, batch_labels
+from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..files import CellFile, kind_of, open_cells
-from ..files.elements import stored_rows
-from ..stream import Progress, silent
+from ..io.formats import CellFile, kind_of, open_cells
+from ..io.formats.elements import stored_rows
+from ..progress import Progress, silent
 from .base import RECORD, Upstream
 from .counts import Counts
 from .genes import GeneReport, check_distinct

@@ -28,9 +28,9 @@ import anndata as ad
 import numpy as np
 import scipy.sparse as sp
 
-from .. import _store
-from .._types import Floats, Ints
 from ..errors import BadValue
+from ..io import store as _store
+from ..kernels.arrays import Floats, Ints
 from .base import KIND, Upstream, digest
 from .choice import chosen_genes
 from .components import TARGET_SUM, log_normalised, principal_components

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from .. import _store
-from .._validate import some_of
-from ..anndata import as_keys
+from ..cells.keys import as_keys
+from ..core.checks import some_of
 from ..errors import BadValue
+from ..io import store as _store
 from . import scvi_model
 from .base import KIND, Upstream, digest
 from .choice import chosen_genes

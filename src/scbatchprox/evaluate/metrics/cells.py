@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..._types import Floats, Ints
-from ..._validate import check_embedding, nonfinite_error
+from ...core.checks import check_embedding, nonfinite_error
+from ...core.labels import Labels
 from ...errors import BadValue, InputError
-from ...labels import Labels
+from ...kernels.arrays import Floats, Ints
 
 __all__ = ["Cells", "embedding", "groups", "sample"]
 

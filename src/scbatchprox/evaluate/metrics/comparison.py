@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BadValue
-from ...stream import Progress, silent
+from ...progress import Progress, silent
 from .overview import scores
 from .stability_table import stability
 

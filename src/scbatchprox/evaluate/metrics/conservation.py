@@ -9,8 +9,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from ..._types import Floats, Ints
-from ...labels import Labels
+from ...core.labels import Labels
+from ...kernels.arrays import Floats, Ints
 
 __all__ = ["isolated_f1", "nmi_ari"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import chi2
 
-from ..._types import Floats
-from ...labels import Labels
+from ...core.labels import Labels
+from ...kernels.arrays import Floats
 from .cells import Cells
 from .neighbours import Neighbours
 from .silhouettes import Silhouettes

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from ..._types import Floats, Ints
+from ...core.labels import Labels
 from ...errors import BadValue
-from ...labels import Labels
+from ...kernels.arrays import Floats, Ints
 from .cells import embedding, groups
 
 __all__ = ["Neighbours", "ilisi", "neighbours_kept"]

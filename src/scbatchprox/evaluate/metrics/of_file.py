@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..._types import Ints
-from ..._validate import check_embedding, one_of, some_of
-from ...anndata import as_keys, batch_labels
+from ...cells.file import CHUNK_BYTES
+from ...cells.keys import as_keys, batch_labels
+from ...core.checks import check_embedding, one_of, some_of
+from ...core.labels import Labels
 from ...errors import BadKey, BadValue
-from ...files import CellFile, kind_of, open_cells
-from ...labels import Labels
-from ...stream import CHUNK_BYTES, Progress, silent
+from ...io.formats import CellFile, kind_of, open_cells
+from ...kernels.arrays import Ints
+from ...progress import Progress, silent
 from .cells import sample
 from .comparison import Comparison, compare
 from .scib_scores import FAST_CELLS, PROFILES

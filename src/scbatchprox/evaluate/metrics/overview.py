@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._types import Floats
 from ...errors import BadValue
+from ...kernels.arrays import Floats
 from .cells import Cells, embedding
 from .classification import leave_one_batch_out_f1, macro_f1
 from .neighbours import Neighbours, mean_ilisi, mean_kept_in_batch

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._types import Floats
-from ..._validate import one_of
+from ...core.checks import one_of
 from ...errors import BadValue, MissingExtra
+from ...kernels.arrays import Floats
 from .cells import Cells, embedding, sample
 from .conservation import isolated_f1, nmi_ari
 from .mixing import asw_batch, asw_batch_scib, batch_variance, kbet

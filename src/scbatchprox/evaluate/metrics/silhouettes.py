@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils import check_random_state
 
-from ..._types import Floats, Ints
-from ...labels import Labels
+from ...core.labels import Labels
+from ...kernels.arrays import Floats, Ints
 from .cells import embedding, groups
 
 __all__ = ["Silhouettes", "silhouette"]

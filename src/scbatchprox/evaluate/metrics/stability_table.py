@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..._types import Floats, Ints
+from ...kernels.arrays import Floats, Ints
 from .cells import embedding, groups
 from .neighbours import neighbours_kept
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._types import Floats, Ints
-from ..._validate import check_number, check_whole
-from ...labels import Labels
+from ...core.checks import check_number, check_whole
+from ...core.labels import Labels
+from ...kernels.arrays import Floats, Ints
 from .cells import Cells, groups
 from .neighbours import Neighbours, same_cells
 

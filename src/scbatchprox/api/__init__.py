@@ -1,0 +1,1 @@
+"""The doors: BatchProx, refine, refine_file."""

@@ -1,0 +1,121 @@
+"""Data sets by name, and the one door to them and to everybody's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import BadFile, BadValue
+from ...progress import Progress, silent
+from ..simulate import simulate
+from .dataset import Dataset, Keys
+from .files import SUFFIXES, read
+from .folder import data_folder
+from .originals import ORIGINALS, Original
+from .reduction import with_pca
+
+__all__ = ["PRESETS", "Simulated", "Stored", "load"]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Counts drawn with a composition of the paper's."""
+
+    about: str
+    composition: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file ``NAME.h5ad`` of the data folder.
+
+    Attributes
+    ----------
+    about
+        What it is.
+    pca
+        Principal components to start from, of its embedding or else of ``X``: for data too wide to
+        compare cells in, and for values that are no counts.
+    """
+
+    about: str
+    pca: int | None = None
+
+
+PRESETS: dict[str, Simulated | Stored | Original] = {
+    "sim_pbmc4": Simulated("the paper's 4-batch PBMC table", "pbmc4"),
+    "sim_mhd6": Simulated("the paper's 6-batch mouse hindbrain table", "mhd6"),
+    "sim_hpms2": Simulated("the paper's 2-batch human pancreas table", "hpms2"),
+    "sim_balanced2": Simulated("two batches of six types x 200 cells", "balanced2"),
+    "cell_lines": Stored("Jurkat and 293T, alone and mixed: two batches share no type"),
+    "sc_mixology": Stored("five cell lines by four protocols: counts, certain labels"),
+    "pancreas_scvi": Stored("human pancreas of four studies, scVI"),
+    "hematopoiesis_scvi": Stored("mouse haematopoiesis by two protocols, scVI"),
+    "kang_ifnb": Stored("PBMC, control and stimulated: the batch is biology"),
+    "synovium": Stored("synovium on 24 plates"),
+    "optimalflow37": Stored("blood by flow cytometry: 37 batches, rare and private types"),
+    "covid_pbmc_pca": Stored("PBMC of 20 donors, healthy and with COVID: a condition to keep"),
+    "bbbc021_moa": Stored("cell images of 10 weeks by mode of action: types confounded", pca=40),
+    "fsdd_speech": Stored("spoken digits of 6 speakers: batches further apart than types", pca=40),
+    "pancreas_wang_xin": Stored("human pancreas of two studies: small, private types", pca=40),
+    "hmp16s_bodysites": Stored("microbiome by body site: counts, types that blur"),
+    **ORIGINALS,
+}
+
+
+def load(
+    data: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    batch_key: str | Sequence[str] = "batch",
+    label_key: str = "cell_type",
+    use_rep: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load a data set by name, or anybody's file.
+
+    Parameters
+    ----------
+    data
+        One of `PRESETS`; an ``.h5ad`` or ``.zarr`` of any place; the name of an ``.h5ad`` file in the
+        data folder, without its suffix.
+    data_dir
+        The data folder; by default ``$SCBATCHPROX_DATA``, else a folder in the user's cache.
+    batch_key, label_key
+        Columns of ``obs`` with the batch (several: their combination) and the type of each cell. Public
+        originals and simulated sets have the default ones.
+    use_rep
+        Key of ``obsm`` of the embedding to start from; by default ``X_pca``, else an scVI one, else the
+        only one there is.
+    seed
+        Of simulated sets.
+    progress
+        Called as ``progress(file, bytes_done, bytes_in_all)`` while something is downloaded.
+    """
+    name, keys = str(data), Keys(batch_key, label_key, use_rep)
+    preset = PRESETS.get(name)
+    if isinstance(preset, Simulated):
+        note = f"simulated: {preset.about}, seed {seed}"
+        return Dataset.of(name, simulate(preset.composition, seed=seed), keys, note)
+    if preset is None and Path(name).suffix in SUFFIXES:
+        return Dataset.of(Path(name).stem, read(Path(name)), keys)
+    folder = data_folder(data_dir)
+    stored = folder / f"{name}.h5ad"
+    if stored.exists():
+        adata, note = read(stored), ""
+        if isinstance(preset, Stored) and preset.pca is not None and use_rep is None:
+            adata, note = with_pca(name, adata, preset.pca)
+        return Dataset.of(name, adata, keys, note)
+    if isinstance(preset, Original):
+        return preset.load(name, folder, keys, progress or silent)
+    if preset is not None:
+        raise BadFile(
+            f"Expected {stored.name} in {folder}, found none; put it there, or name another folder "
+            f"with data_dir or $SCBATCHPROX_DATA."
+        )
+    raise BadValue(
+        f"Expected the name of a data set or an .h5ad file, found {name!r}; available: "
+        f"{', '.join(PRESETS)}."
+    )

@@ -1,0 +1,211 @@
+"""Planted effects: what is done to batches whose truth is known, and whether the diagnosis knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+
+from ...core.checks import some_of
+from ...diagnosis.diagnose import diagnose
+from ...errors import BadValue
+from ...evaluate.metrics import macro_f1, neighbourhood_scores
+from ...evaluate.metrics.cells import groups, sample
+from ...kernels.arrays import Floats
+from ...kernels.threads import one_thread
+from ..baselines import METHODS
+from ..planted import KINDS, Planted, displacement_error, plant, possible
+from .classify import REAL
+from .experiment import Experiment
+from .journal import Job
+from .planted_page import DIAGNOSE, VERDICTS, draw, tell
+from .settings import Settings, choice
+from .trial import Trial
+
+__all__ = ["PLANTED", "PlantedSettings"]
+
+#: A real batch that effects are planted in has as many cells, and two types with as many.
+_CELLS, _OF_A_TYPE = 60, 10
+
+
+@dataclass(frozen=True)
+class PlantedSettings(Settings):
+    """Settings of :data:`PLANTED`.
+
+    Attributes
+    ----------
+    kinds
+        Names of :data:`~scbatchprox.bench.planted.KINDS`.
+    batches
+        How many real batches of a data set effects are planted in, the largest first.
+    cells
+        Most cells of a real batch that are used, the same share of every type.
+    """
+
+    data: tuple[str, ...] = choice(tuple(sorted(REAL)))
+    runs: int = choice(1)
+    upstreams: tuple[str, ...] = choice(("pca",))
+    methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", "batchprox_population"))
+    kinds: tuple[str, ...] = choice(tuple(KINDS))
+    batches: int = choice(2)
+    cells: int = 3000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown:
+            raise BadValue(
+                f"Expected kinds that there are, found {some_of(unknown)}; available: "
+                f"{some_of(KINDS, most=40)}."
+            )
+        for name, least in (("batches", 1), ("cells", _CELLS)):
+            if getattr(self, name) < least:
+                raise BadValue(f"Expected {name} >= {least}, found {getattr(self, name)}.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """The cells of one real batch, by an upstream that has seen no others: there is no effect in them."""
+
+    trial: Trial
+    upstream: str
+    batch: str
+    cells: np.ndarray
+
+    @cached_property
+    def Z(self) -> Floats:
+        found: Floats = self.trial.embed_some(self.cells, self.upstream).Z
+        return found
+
+    @cached_property
+    def cell_type(self) -> np.ndarray:
+        return _types(self.trial, self.cells)
+
+    def plant(self, kind: str, run: int) -> Planted:
+        return plant(self.Z, self.cell_type, kind, seed=self.trial.settings.seed + run)
+
+
+def _types(trial: Trial, cells: np.ndarray) -> np.ndarray:
+    types: np.ndarray = trial.obs["cell_type"].astype(str).to_numpy()
+    found: np.ndarray = types[cells]
+    return found
+
+
+def _chosen(trial: Trial) -> dict[str, np.ndarray]:
+    """Return masks of the cells that are used, for the largest real batches that can be."""
+    settings = trial.settings
+    assert isinstance(settings, PlantedSettings)
+    batch = trial.obs["batch"]
+    found = {}
+    for name in batch.value_counts(sort=True).index:
+        rows = np.flatnonzero(batch == name)
+        types = trial.obs["cell_type"].iloc[rows].value_counts()
+        if rows.size < _CELLS or (types >= _OF_A_TYPE).sum() < 2:
+            continue
+        types_of = groups(_types(trial, rows), rows.size, "cell type")
+        one = groups(None, rows.size, "batch label")
+        mask = np.zeros(len(batch), bool)
+        mask[rows[sample(one, types_of, settings.cells, settings.seed)]] = True
+        found[str(name)] = mask
+        if len(found) == settings.batches:
+            break
+    if not found:
+        raise BadValue(
+            f"Expected a batch of {_CELLS} cells, {_OF_A_TYPE} of each of two types, in "
+            f"{trial.dataset.name}, found none."
+        )
+    return found
+
+
+def _impossible(trial: Trial, mask: np.ndarray) -> list[str]:
+    """Kinds that the cells of a batch do not allow, in any run."""
+    settings = trial.settings
+    assert isinstance(settings, PlantedSettings)
+    types = _types(trial, mask)
+    return [
+        kind
+        for kind in settings.kinds
+        if any(possible(types, kind, seed=settings.seed + run) for run in range(settings.runs))
+    ]
+
+
+def _jobs(trial: Trial) -> Iterator[Job]:
+    settings = trial.settings
+    assert isinstance(settings, PlantedSettings)
+    for upstream in trial.upstreams:
+        for batch, mask in _chosen(trial).items():
+            source, without = _Source(trial, upstream, batch, mask), _impossible(trial, mask)
+            for kind in settings.kinds:
+                for run in range(settings.runs) if kind not in without else ():
+                    for method in trial.methods_on(upstream):
+                        work = partial(_scores, source, method, kind, run)
+                        yield trial.job(upstream, method, work, condition=kind, step=batch, run=run)
+                    if "batchprox_population" in settings.methods:
+                        work = partial(_verdicts, source, kind, run)
+                        yield trial.job(
+                            upstream, DIAGNOSE, work, condition=kind, step=batch, run=run
+                        )
+
+
+def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, float]:
+    planted = source.plant(kind, run)
+    batch, cell_type, trial = planted.batch, planted.cell_type, source.trial
+    Z, seconds = trial.refine(METHODS[method], planted.Z, run, pd.Series(batch))
+    error, nothing = (displacement_error(planted, after) for after in (Z, planted.Z))
+    with one_thread():
+        return {
+            "displacement_error": error,
+            "displacement_relative": error / nothing if nothing > 0 else float("nan"),
+            "macro_f1": macro_f1(Z, cell_type, seed=trial.settings.seed + run),
+            **neighbourhood_scores(Z, batch, cell_type, planted.Z),
+            "seconds": seconds,
+        }
+
+
+def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:
+    """How many batches have each verdict, by its first words."""
+    planted = source.plant(kind, run)
+    seed = source.trial.settings.seed + run
+    said = diagnose(planted.Z, planted.batch, target="population", seed=seed)["verdict"]
+    found = {f"verdict_{words}": float(said.str.startswith(words).sum()) for words in VERDICTS}
+    if sum(found.values()) != len(said):
+        raise BadValue(
+            f"Expected verdicts that begin with {some_of(VERDICTS)}, found {some_of(said)}."
+        )
+    return found
+
+
+def _about(trial: Trial) -> str:
+    """Say in which real batches effects are planted, and which kinds there are no cells for."""
+    said = []
+    for batch, mask in _chosen(trial).items():
+        without = ", ".join(_impossible(trial, mask))
+        n = int(mask.sum())
+        said.append(
+            f"planted in {batch} ({n:,} cells)" + (f", too few for {without}" if without else "")
+        )
+    return "; ".join(said)
+
+
+PLANTED = Experiment(
+    name="planted",
+    title="Planted effects",
+    question="When the effect of a batch is known for every cell, because it was planted in cells that "
+    "had none, is it undone, is nothing else done, and does the diagnosis say so before?",
+    settings=PlantedSettings(),
+    quick={
+        # Whoever takes a quick look is choosing: none of the sets that are kept for confirming.
+        "data": ("sim_balanced2", "pancreas_scvi", "sc_mixology"),
+        "kinds": ("null", "missing_one", "shift_1", "field"),
+        "batches": 1,
+        "max_cells": 2000,
+        "cells": 400,
+    },
+    jobs=_jobs,
+    tell=tell,
+    draw=draw,
+    about=_about,
+)

@@ -1,0 +1,170 @@
+"""Cells of one batch, made several with an effect that is known: what is right can be told cell by cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from ...core.checks import some_of
+from ...core.labels import Labels
+from ...errors import BadKey, BadValue
+from ...evaluate.metrics.cells import embedding, groups
+from ...kernels.arrays import Floats, Ints
+from .effects import Effect, by_type, field, nothing, scale, shift
+from .splits import GONE, Split, halves, many, missing, private, unequal
+
+__all__ = ["KINDS", "Kind", "Planted", "displacement_error", "plant", "possible", "type_distance"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How batches are made, and what is done to them.
+
+    Attributes
+    ----------
+    about
+        In words.
+    split, effect
+        Who is in which batch, and how far each cell is displaced.
+    """
+
+    about: str
+    split: Split
+    effect: Effect = nothing
+
+    @property
+    def null(self) -> bool:
+        """Whether nothing is displaced, so that the right thing is to do nothing."""
+        return self.effect is nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """Cells in batches that were made, and the displacement that would undo the effect.
+
+    Attributes
+    ----------
+    Z, batch, cell_type
+        (N, d) cells with the effect, and one label of each kind per cell.
+    truth
+        (N, d) what to add to ``Z`` to have the cells as they were, up to a translation of all.
+    rows
+        (N,) which of the original cells these are.
+    unit
+        The typical distance between types, before the effect.
+    """
+
+    Z: Floats
+    batch: np.ndarray
+    cell_type: np.ndarray
+    truth: Floats
+    rows: Ints
+    unit: float
+
+
+def _half(n: int) -> int:
+    return n // 2
+
+
+KINDS: dict[str, Kind] = {
+    "null": Kind("two random halves", halves),
+    "null_unequal": Kind("1 to 50, or 30 cells in the small one", unequal(50)),
+    "null_many_10": Kind("10 random batches, 40 cells in each at least", many(10, 3)),
+    "null_many_30": Kind("30 random batches, 40 cells in each at least", many(30, 11)),
+    "missing_one": Kind("halves, one without a type", missing(lambda n: 1)),
+    "missing_several": Kind(
+        "halves, one without half of the types, two at least", missing(lambda n: max(2, _half(n)))
+    ),
+    "private": Kind("halves that have lost a type each", private),
+    **{
+        f"shift_{size:g}": Kind(
+            f"halves, one shifted by {size:g} of the distance between types", halves, shift(size)
+        )
+        for size in (0.1, 0.3, 1.0, 3.0, 10.0)
+    },
+    "shift_missing": Kind(
+        "one half shifted by 1, and without half of the types",
+        missing(lambda n: max(1, _half(n))),
+        shift(1.0),
+    ),
+    "type_shift": Kind(
+        "one half shifted by .5, and each of its types by .25 more", halves, by_type(0.5, 0.25)
+    ),
+    "field": Kind("one half displaced by .5 in a smooth random field", halves, field(0.5)),
+    "scale": Kind(
+        "one half shifted by .5, its coordinates scaled by .7 to 1.4", halves, scale(0.7, 1.4, 0.5)
+    ),
+    "shift_many": Kind("10 batches, each shifted by 1 its own way", many(10, 3), shift(1.0)),
+}
+
+
+def plant(Z: Any, cell_type: Any, kind: str, *, seed: int = 0) -> Planted:
+    """Make batches with a known effect out of cells that have none.
+
+    Parameters
+    ----------
+    Z, cell_type
+        (N, d) cells of one batch, and the type of each.
+    kind
+        One of :data:`KINDS`.
+    seed
+        Of everything random. Kinds that split alike have the same cells in the same batches, and
+        shifts of all sizes go the same way, so that they can be compared.
+    """
+    Z = embedding(Z)
+    types = groups(cell_type, len(Z), "cell type")
+    unit = type_distance(Z, types)
+    found = _split(types, kind, seed)
+    rows = np.flatnonzero(found != GONE)
+    Z, batch, codes = Z[rows], found[rows], types.codes[rows]
+    moved = KINDS[kind].effect(Z, batch, codes, unit, np.random.default_rng([seed, 1]))
+    names = np.array([f"b{b:02d}" for b in range(int(batch.max()) + 1)])
+    return Planted(Z + moved, names[batch], types.batches[codes], -moved, rows, unit)
+
+
+def possible(cell_type: Any, kind: str, *, seed: int = 0) -> str | None:
+    """Return why cells of these types do not allow a kind; nothing if they do."""
+    try:
+        _split(groups(cell_type, len(cell_type), "cell type"), kind, seed)
+    except BadValue as reason:
+        return str(reason)
+    return None
+
+
+def type_distance(Z: Any, cell_type: Any) -> float:
+    """Return the typical distance between types: the median over all pairs of their means."""
+    Z = embedding(Z)
+    types = groups(cell_type, len(Z), "cell type")
+    means = [Z[rows].mean(0) for rows in types.rows() if rows.size]
+    unit = float(np.median(pdist(means))) if len(means) > 1 else 0.0
+    if not unit > 0:
+        raise BadValue(f"Expected two cell types at some distance, found {len(means)}: {unit:g}.")
+    return unit
+
+
+def displacement_error(planted: Planted, after: Any) -> float:
+    """How far cells are from where they should have gone, in units of the distance between types.
+
+    The root mean squared length of ``after - Z - truth`` about its mean over all cells: moving all
+    cells alike is neither right nor wrong. ``displacement_error(planted, planted.Z)`` is that of doing
+    nothing.
+    """
+    after = embedding(after)
+    if after.shape != planted.Z.shape:
+        raise BadValue(
+            f"Expected the planted cells, {planted.Z.shape}, after refinement, found {after.shape}."
+        )
+    left = after - planted.Z - planted.truth
+    left = left - left.mean(0)
+    return float(np.sqrt((left**2).sum(1).mean()) / planted.unit)
+
+
+def _split(types: Labels, kind: str, seed: int) -> Ints:
+    if kind not in KINDS:
+        raise BadKey(
+            f"Expected a kind of planted set, found {kind!r}; available: {some_of(KINDS, most=40)}."
+        )
+    return KINDS[kind].split(types.codes.astype(np.int64), np.random.default_rng([seed, 0]))

@@ -1,0 +1,51 @@
+"""Columns of ``obs`` that users name, as one label per cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ..core.checks import require_columns, some_of
+from ..errors import BadType, BadValue
+from .dask import in_memory
+
+__all__ = ["as_keys", "batch_labels"]
+
+
+def as_keys(batch_key: str | Sequence[str]) -> list[str]:
+    """Return one or several names of columns as a list."""
+    keys = [batch_key] if isinstance(batch_key, str) else batch_key
+    if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
+        raise BadType(f"Expected the name of a column, or a list of names, found {batch_key!r}.")
+    if not keys:
+        raise BadValue("Expected at least one batch key, found an empty list.")
+    if len(set(keys)) < len(keys):
+        raise BadValue(f"Expected different batch keys, found {some_of(keys)}.")
+    return list(keys)
+
+
+def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:
+    """Return the batch of each cell; several columns are combined as ``"a | b"``."""
+    keys = as_keys(batch_key)
+    require_columns(keys, (key for key in obs if key in obs.columns))
+    if not isinstance(obs, pd.DataFrame):  # of a lazily opened AnnData: read these columns alone
+        obs = pd.DataFrame({key: in_memory(obs[key]) for key in keys})
+    if len(keys) == 1:
+        return obs[keys[0]]
+    missing = int(obs[keys].isna().any(axis=1).sum())
+    if missing:
+        raise BadValue(
+            f"Expected a batch label for every cell, found {missing} of {len(obs)} cells with a "
+            f"missing label in {some_of(keys)}."
+        )
+    group = obs.groupby(keys, observed=True, sort=True)
+    names = [" | ".join(map(str, name)) for name in group.size().index]
+    if len(set(names)) < len(names):
+        raise BadValue(
+            f"Expected combinations of {some_of(keys)} with distinct names, found two that read the "
+            f"same when joined with ' | '; rename the labels."
+        )
+    codes = group.ngroup().to_numpy()
+    return pd.Series(pd.Categorical.from_codes(codes, names), index=obs.index)

@@ -1,0 +1,116 @@
+"""Points in each batch that cells are gathered around."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..kernels.arrays import Floats, Ints
+from ..kernels.products import Centers, nearest, sums_around
+from ..kernels.runs import Rows, map_runs
+from .checks import nonfinite_error
+from .labels import Labels, among, union
+from .moments import Moments
+
+__all__ = ["Anchors"]
+
+
+@dataclass(frozen=True, eq=False)
+class Anchors:
+    """A few points in each batch. A cell belongs to the nearest one of its own batch.
+
+    Attributes
+    ----------
+    batches
+        (B,) distinct labels, sorted.
+    batch
+        (P,) position in ``batches`` of each anchor's batch, in order; every batch has one or more.
+    center
+        (P, d) where the anchors are.
+    """
+
+    batches: np.ndarray
+    batch: Ints
+    center: Floats
+
+    @cached_property
+    def start(self) -> Ints:
+        """(B + 1,) the anchors of batch b are ``start[b]`` to ``start[b + 1]``."""
+        return np.searchsorted(self.batch, np.arange(self.batches.size + 1))
+
+    @cached_property
+    def origin(self) -> Floats:
+        """(B, d) a point amid the anchors of each batch, about which distances are taken.
+
+        A median, since one cell that is far away must not blur the others. In few digits, where these
+        tell it from the anchors: then cells in single precision are subtracted from it as they are.
+        """
+        parts = np.split(self.center, self.start[1:-1])
+        return np.stack([_amid(part) for part in parts])
+
+    def own(self, b: int) -> slice:
+        """Which anchors are those of batch b."""
+        return slice(int(self.start[b]), int(self.start[b + 1]))
+
+    def of_batch(self, b: int) -> Centers:
+        """The anchors of batch b, ready for products."""
+        return Centers.of(self.center[self.own(b)], self.origin[b])
+
+    def labels(self, Z: Any, labels: Labels) -> Labels:
+        """Return the population of each cell, the number of its anchor, as a label."""
+        within = labels.within(self.batches)
+        codes = np.empty(within.codes.size, np.int32)
+
+        def run(b: int, rows: Rows) -> None:
+            codes[rows] = self.start[b] + nearest(Z, rows, self.of_batch(b))
+
+        for _ in map_runs(run, within.codes, self.batches.size):
+            pass
+        return Labels(codes, np.arange(self.batch.size))
+
+    def moments(self, Z: Any, labels: Labels) -> Moments:
+        """Moments of the cells around each anchor that has any, whose number is their label; one pass."""
+        within = labels.within(self.batches)
+        P, d = self.center.shape
+        n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
+
+        def run(b: int, rows: Rows) -> tuple[Ints, Floats]:
+            return sums_around(Z, rows, self.of_batch(b))
+
+        for b, (cells, more) in map_runs(run, within.codes, self.batches.size):
+            n[self.own(b)] += cells
+            sums[:, self.own(b)] += more
+        found = Moments.about(np.arange(P), n, self.center, sums)
+        if found is None:
+            raise nonfinite_error(Z)
+        return found
+
+    def select(self, batches: list[Hashable]) -> tuple[Anchors, np.ndarray]:
+        """Return the anchors of some batches, and which of all they are (P,)."""
+        wanted = among(self.batches, batches)
+        keep = wanted[self.batch]
+        position = np.cumsum(wanted) - 1
+        return Anchors(self.batches[wanted], position[self.batch[keep]], self.center[keep]), keep
+
+    def joined(self, other: Anchors) -> tuple[Anchors, np.ndarray]:
+        """Return the anchors of both, which share no batch, and where those of each now stand."""
+        batches = union(self.batches, other.batches)
+        code = np.concatenate([
+            np.searchsorted(batches, part.batches)[part.batch] for part in (self, other)
+        ])  # fmt: skip
+        order = np.argsort(code, kind="stable")
+        center = np.concatenate([self.center, other.center])
+        return Anchors(batches, code[order], center[order]), order
+
+
+def _amid(center: Floats) -> Floats:
+    """The median, to single precision if that moves it by less than the anchors are away from it."""
+    middle = np.median(center, axis=0)
+    with np.errstate(over="ignore"):
+        short = middle.astype(np.float32).astype(np.float64)
+    near = np.abs(short - middle).max() <= np.abs(center - middle).max()
+    return np.asarray(short if near else middle)

@@ -1,0 +1,194 @@
+"""Checks on what users hand in, with one vocabulary of errors: expected, found, available."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from ..errors import BadKey, BadType, BadValue, NotFinite
+from ..kernels.blocks import BLOCK_BYTES
+
+__all__ = [
+    "check_dtype",
+    "check_embedding",
+    "check_number",
+    "check_out",
+    "check_shape",
+    "nonfinite_error",
+    "one_of",
+    "plain",
+    "require_columns",
+    "some_of",
+    "warn_if_barcodes",
+]
+
+
+def some_of(values: Iterable[Any], most: int = 8) -> str:
+    """List the first few values, so that an error about a thousand batches stays one sentence."""
+    values = list(values)
+    shown = ", ".join(reprlib.repr(v) for v in values[:most])
+    if not values:
+        return "none"
+    return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all)"
+
+
+def check_embedding(Z: Any) -> Any:
+    """Return ``Z`` as a two-dimensional numeric array or CSR matrix; never a copy of a good array.
+
+    Finiteness is not looked at here, since that would be one more pass over the matrix: NaN and
+    infinity show in the moments, and :func:`nonfinite_error` then says where they are.
+    """
+    if sp.issparse(Z):
+        return check_shape(check_dtype(Z.tocsr()))
+    if isinstance(Z, pd.DataFrame):
+        Z = Z.to_numpy()
+    return check_shape(check_dtype(np.asarray(Z)))
+
+
+def check_dtype(Z: Any) -> Any:
+    """Return ``Z`` with numbers of a kind that can be computed with."""
+    kind = Z.dtype.kind
+    if kind in "fiub":
+        # Long doubles would be a third compiled variant for digits that no embedding has.
+        return Z.astype(np.float64) if Z.dtype.itemsize > 8 else Z
+    if kind == "c":
+        raise BadValue(f"Complex data not supported: expected real numbers, found {Z.dtype}.")
+    if kind == "O":
+        # scikit-learn's convention: an object array that holds numbers is an array of numbers.
+        try:
+            return Z.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            kind = BadType if isinstance(error, TypeError) else BadValue
+            raise kind(
+                f"Expected an array of numbers, found an object array with entries that are not "
+                f"numbers: {error}."
+            ) from None
+    raise BadType(
+        f"Expected an array of numbers (float, int or bool), found dtype {Z.dtype}: "
+        f"dtype='numeric' is not compatible with it."
+    )
+
+
+def check_shape(Z: Any) -> Any:
+    """Check for a matrix with at least one row and one column."""
+    if Z.ndim != 2:
+        hint = " Reshape your data with .reshape(-1, 1) if it has one coordinate." * (Z.ndim == 1)
+        raise BadValue(
+            f"Expected 2D array (cells x coordinates), found {Z.ndim}D array of shape "
+            f"{Z.shape}.{hint}"
+        )
+    if Z.shape[0] == 0:
+        raise BadValue(
+            f"Expected at least one cell, found 0 sample(s) (shape={Z.shape}) while a minimum "
+            "of 1 is required."
+        )
+    if Z.shape[1] == 0:
+        raise BadValue(
+            f"Expected at least one coordinate, found 0 feature(s) (shape={Z.shape}) while a "
+            "minimum of 1 is required."
+        )
+    return Z
+
+
+def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
+    """Check that ``out`` can take the refined ``Z``; it may be ``Z`` itself, but not overlap it."""
+    wanted = f"Expected a writeable float32 or float64 array of shape {Z.shape} as `out`"
+    if not isinstance(out, np.ndarray) or out.dtype not in (np.float32, np.float64):
+        raise BadType(f"{wanted}, found {getattr(out, 'dtype', type(out).__name__)}.")
+    if out.shape != Z.shape:
+        raise BadValue(f"{wanted}, found shape {out.shape}.")
+    if not out.flags.writeable:
+        raise BadValue(f"{wanted}, found a read-only one.")
+    if isinstance(Z, np.ndarray) and np.shares_memory(out, Z):
+        same = out.ctypes.data == Z.ctypes.data and out.strides == Z.strides
+        if not (same and out.dtype == Z.dtype):
+            raise BadValue(f"{wanted} that is the input itself or apart from it, found overlap.")
+    return out
+
+
+def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
+    """Say how many values of ``Z`` are not finite and where the first one is.
+
+    If ``Z`` is a part of more cells, ``first_row`` is where it begins among them.
+    """
+    rows = max(1, BLOCK_BYTES // (8 * Z.shape[1]))
+    n_nan = n_inf = 0
+    first: tuple[int, int] | None = None
+    for lo in range(0, Z.shape[0], rows):
+        block = Z[lo : lo + rows]
+        block = block.toarray() if sp.issparse(block) else np.asarray(block)
+        bad = ~np.isfinite(block)
+        if first is None and bad.any():
+            i, j = np.argwhere(bad)[0]
+            first = (lo + int(i), int(j))
+        nan = int(np.isnan(block).sum())
+        n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
+    if first is None:
+        return NotFinite(
+            "Expected values of moderate size, found finite values so large that their variance "
+            "overflows, or their refined value does."
+        )
+    where = f"of {Z.shape[0] * Z.shape[1]}"
+    if first_row is not None:
+        where = f"in rows {first_row} to {first_row + Z.shape[0] - 1}"
+    return NotFinite(
+        f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) {where}, the first at "
+        f"row {first[0] + (first_row or 0)}, column {first[1]}."
+    )
+
+
+def warn_if_barcodes(n: np.ndarray) -> None:
+    """Warn when batches are so small that the labels are probably not batches."""
+    if n.size > 1 and np.median(n) < 10:
+        warnings.warn(
+            f"Expected batches of cells, found {n.size} batches with a median of "
+            f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def check_number(name: str, value: object, *, positive: bool = False) -> None:
+    """Check a finite number >= 0, or > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise BadType(f"Expected {name} to be a number, found {value!r}.")
+    if not (np.isfinite(value) and (value > 0 if positive else value >= 0)):
+        bound = "> 0" if positive else ">= 0"
+        raise BadValue(f"Expected {name} to be a finite number {bound}, found {value!r}.")
+
+
+def check_whole(name: str, value: object) -> None:
+    """Check a whole number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BadType(f"Expected {name} to be a whole number, found {value!r}.")
+    if value < 0:
+        raise BadValue(f"Expected {name} to be a whole number >= 0, found {value!r}.")
+
+
+def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
+    """Check that ``obs`` has all the columns that are asked for."""
+    available = list(available)
+    absent = [key for key in keys if key not in available]
+    if absent:
+        raise BadKey(
+            f"Expected batch_key in obs, found no column {some_of(absent)}; "
+            f"available: {some_of(available, most=20)}."
+        )
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def one_of(name: str, value: object, available: Sequence[str]) -> str:
+    """Check a choice by name."""
+    if value not in available:
+        raise BadValue(f"Expected {name} to be one of {some_of(available)}, found {value!r}.")
+    return str(value)

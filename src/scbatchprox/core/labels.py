@@ -1,0 +1,189 @@
+"""Batch labels as codes: whatever a user calls a batch becomes 0, 1, 2, ... in sorted order."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BadType, BadValue
+from .checks import plain, some_of
+
+__all__ = ["Labels", "among", "label_array", "population_labels", "union"]
+
+#: Codes that are counted at a time.
+COUNTED = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """One batch code per cell, and the batches that the codes stand for.
+
+    Attributes
+    ----------
+    codes
+        int32, one per cell: the position of its batch in ``batches``.
+    batches
+        Distinct labels in sorted order (so that results never depend on the container that the
+        labels came in, nor on the order of a categorical's categories).
+    """
+
+    codes: np.ndarray
+    batches: np.ndarray
+
+    @classmethod
+    def of(cls, batch: Any, n_cells: int) -> Labels:
+        """Encode labels of any kind; ``None`` is a single batch."""
+        if isinstance(batch, Labels):
+            labels = batch
+        elif batch is None:
+            labels = cls(np.zeros(n_cells, np.int32), label_array(["all"]))
+        else:
+            labels = _encode(batch)
+        if labels.codes.size != n_cells:
+            raise BadValue(
+                f"Expected one batch label per cell ({n_cells}), found {labels.codes.size} labels."
+            )
+        return labels
+
+    def within(self, known: np.ndarray) -> Labels:
+        """Translate the codes to positions in ``known``; a batch that is not there is an error."""
+        # True == 1 in Python, but a flag is not a number of a batch.
+        apart = (self.batches.dtype.kind == "b") != (known.dtype.kind == "b")
+        if np.array_equal(self.batches, known) and not apart:
+            return Labels(self.codes, known)
+        position = {label: i for i, label in enumerate(known.tolist())}
+        unseen = [label for label in self.batches.tolist() if apart or label not in position]
+        if unseen:
+            raise BadValue(
+                f"Expected batches seen when fitting, found unseen {some_of(unseen)}; "
+                f"available: {some_of(known.tolist())}."
+            )
+        table = np.array([position[label] for label in self.batches.tolist()], np.int32)
+        return Labels(table[self.codes], known)
+
+    def at(self, rows: Any) -> Labels:
+        """The labels of some rows (an index or a slice), among the same batches."""
+        return Labels(self.codes[rows], self.batches)
+
+    def rows(self) -> list[np.ndarray]:
+        """The rows of each batch, in their order."""
+        return np.split(np.argsort(self.codes, kind="stable"), np.cumsum(self.n)[:-1])
+
+    @property
+    def n(self) -> np.ndarray:
+        """Cells per batch."""
+        return count_codes(self.codes, self.batches.size)
+
+
+def count_codes(codes: np.ndarray, least: int = 0) -> np.ndarray:
+    """How often every code occurs, of ``least`` codes or more.
+
+    A block at a time: numpy counts a copy in wider integers, which of all cells would be large.
+    """
+    size = max(least, int(codes.max(initial=-1)) + 1)
+    counts = np.zeros(size, np.int64)
+    for lo in range(0, codes.size, COUNTED):
+        counts += np.bincount(codes[lo : lo + COUNTED], minlength=size)
+    return counts
+
+
+def label_array(labels: list[Any]) -> np.ndarray:
+    """Distinct labels as an array of one plain type: str, int, bool or float; anything else by name."""
+    kinds = {type(label) for label in labels}
+    if kinds == {int, float}:
+        kinds = {float}
+    if len(kinds) > 1:
+        # "1" and 1 would silently become the same batch.
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise BadType(f"Expected batch labels of one type, found {names}: {some_of(labels)}.")
+    kind = kinds.pop() if kinds and kinds <= {bool, int, float, str} else str
+    found = np.array([kind(label) for label in labels], dtype=kind)
+    if len(set(found.tolist())) < len(labels):
+        raise BadValue(
+            f"Expected batch labels with distinct names, found some that read the same: {some_of(labels)}."
+        )
+    return found
+
+
+def population_labels(values: Any, n_cells: int) -> Labels:
+    """Encode the population of each cell; errors speak of populations."""
+    try:
+        return Labels.of(values, n_cells)
+    except (BadValue, BadType) as error:
+        raise type(error)(str(error).replace("batch label", "population label")) from None
+
+
+def among(labels: np.ndarray, wanted: Iterable[Any]) -> np.ndarray:
+    """Which of ``labels`` are wanted, as a mask.
+
+    Not by an array of those wanted: a longer name would be cut to the width of this one's.
+    """
+    chosen = set(wanted)
+    return np.array([label in chosen for label in labels.tolist()], bool)
+
+
+def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """All labels of both, sorted."""
+    if a.size == 0 or b.size == 0:
+        return a if b.size == 0 else b
+    if a.dtype.kind != b.dtype.kind:
+        raise BadType(
+            f"Expected batch labels of one type, found {a.dtype.name} ({some_of(a.tolist(), 3)}) and "
+            f"{b.dtype.name} ({some_of(b.tolist(), 3)})."
+        )
+    return label_array(sorted(set(a.tolist()) | set(b.tolist())))
+
+
+def _encode(batch: Any) -> Labels:
+    codes, found = _factorize(batch)
+    codes = codes.astype(np.int32, copy=False)
+    if codes.min(initial=0) < 0:
+        missing = codes < 0
+        raise BadValue(
+            f"Expected a batch label for every cell, found {missing.sum()} missing of {codes.size}, "
+            f"the first at row {int(np.argmax(missing))}."
+        )
+    # A categorical may carry categories that no cell has: those are not batches.
+    used = np.flatnonzero(count_codes(codes))
+    batches = label_array([plain_label(found[i]) for i in used])
+    order = np.argsort(batches, kind="stable")
+    table = np.full(max(len(found), 1), -1, np.int32)
+    table[used[order]] = np.arange(used.size)
+    if np.array_equal(table, np.arange(len(found))):
+        return Labels(codes, batches[order])
+    return Labels(table[codes], batches[order])
+
+
+def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
+    """Codes (-1 where missing) and the labels they stand for, in any order."""
+    values = pd.Series(batch) if isinstance(batch, pd.Categorical) else _one_dimensional(batch)
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return values.cat.codes.to_numpy(), values.cat.categories.tolist()
+    codes, found = pd.factorize(values, use_na_sentinel=True)
+    labels = pd.Index(found).tolist()
+    for i, label in enumerate(labels):
+        if label != label:  # nullable floats can hold NaN beside their missing values
+            codes = np.where(codes == i, -1, codes)
+    return codes, labels
+
+
+def _one_dimensional(batch: Any) -> pd.Series[Any]:
+    if isinstance(batch, pd.Series):
+        return batch
+    if isinstance(batch, str | bytes) or np.ndim(batch) == 0:
+        raise BadType(f"Expected one batch label per cell, found the single value {batch!r}.")
+    if isinstance(batch, np.ndarray | pd.DataFrame) and batch.ndim != 1:
+        raise BadValue(
+            f"Expected a one-dimensional array of batch labels, found shape {batch.shape}."
+        )
+    return pd.Series(batch)
+
+
+def plain_label(label: Any) -> Any:
+    """Return a label as a plain Python value; HDF5 hands out strings as bytes."""
+    label = plain(label)
+    return label.decode() if isinstance(label, bytes) else label

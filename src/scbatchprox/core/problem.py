@@ -1,0 +1,213 @@
+r"""What the solvers minimise, reduced to what it depends on.
+
+Written per batch and coordinate about the batch's mean :math:`m = \hat\mu_b`, with
+:math:`u = \gamma - 1` (how much the batch is stretched) and :math:`v = \gamma m + \beta - m` (how far
+its mean moves), the mean squared distance to the target is
+:math:`s^2 (u - u^*)^2 + (v - v^*)^2` and the penalties act on :math:`u` and :math:`\beta = v - m u`.
+Both coordinates vanish at the identity, so a batch that is on target stays exactly where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import BadValue
+from ..kernels.arrays import Floats, Ints
+from ..targets.base import Target
+from .checks import check_number
+from .moments import Moments
+
+__all__ = ["Problem", "Rows", "Weights"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the three terms: the pull to the target, FedProx, and the identity."""
+
+    lambda_target: float = 0.5
+    mu: float = 1e-3
+    lambda_id: float = 1e-3
+
+    def __post_init__(self) -> None:
+        given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}
+        for name, value in given.items():
+            check_number(name, value)
+        if not any(given.values()):
+            raise BadValue(
+                "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
+                "all three zero: every adapter would be a solution."
+            )
+
+
+class Rows(NamedTuple):
+    """Adapter rows about the batch means: stretch ``u = scale - 1`` and move ``v`` of the mean."""
+
+    u: Floats
+    v: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    r"""One refinement problem: per-batch moments, their target, and the weights.
+
+    Attributes
+    ----------
+    mean, var
+        (B, d) moments of each batch, :math:`m` and :math:`s^2`.
+    share
+        (B,) :math:`w_b = n_b / N`, the batch's weight in the average.
+    n_batches
+        The B of the identity term; more than the number of rows here when only some are solved for.
+    target
+        Where the batches should go.
+    weights
+        Of the three terms.
+    """
+
+    mean: Floats
+    var: Floats
+    share: Floats
+    n_batches: int
+    target: Target
+    weights: Weights
+
+    @classmethod
+    def of(cls, moments: Moments, target: Target, weights: Weights) -> Problem:
+        """Return the problem of fitting all batches in ``moments`` together."""
+        share = moments.n / moments.n_cells
+        return cls(moments.mean, moments.var, share, moments.batches.size, target, weights)
+
+    @classmethod
+    def newcomers(
+        cls,
+        moments: Moments,
+        arriving: Ints | int,
+        reference: Moments,
+        n_batches: int,
+        target: Target,
+        weights: Weights,
+    ) -> Problem:
+        """Return the problem of fitting each newcomer to a reference that stays as it is.
+
+        ``arriving`` cells come with each row's batch, as if it were the only newcomer, and there are
+        ``n_batches`` with it.
+        """
+        share = moments.n / (reference.n_cells + arriving)
+        return cls(moments.mean, moments.var, share, n_batches, target, weights)
+
+    def about_means(self) -> Problem:
+        """Return the same problem in coordinates about each row's own mean.
+
+        The ties then act on the stretch about the mean and on the way of the mean. Seen from a far
+        origin a tie would rather stretch a narrow row than shift it, which is no matter for a batch but
+        turns populations of a few cells inside out.
+        """
+        return replace(self, mean=np.zeros_like(self.mean))
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates d."""
+        return int(self.mean.shape[1])
+
+    @property
+    def a(self) -> float:
+        r""":math:`a = \lambda_{target} / d`, the weight of one coordinate's distance."""
+        return self.weights.lambda_target / self.width
+
+    @property
+    def nu(self) -> float:
+        r""":math:`\nu = \lambda_{id} / (B d)`, the weight of one adapter entry's identity term."""
+        return self.weights.lambda_id / (self.n_batches * self.width)
+
+    @property
+    def goal(self) -> Rows:
+        """The target as adapter rows; both entries are zero where the batch is already there."""
+        return Rows(self.target.scale - 1.0, self.target.center - self.target.mean)
+
+    def identity(self) -> Rows:
+        """Return the rows of the identity adapter, where every run starts."""
+        return Rows(np.zeros_like(self.mean), np.zeros_like(self.mean))
+
+    def scale_shift(self, rows: Rows) -> tuple[Floats, Floats]:
+        r"""Return the adapter entries :math:`\gamma` and :math:`\beta` of ``rows``."""
+        return 1.0 + rows.u, rows.v - self.mean * rows.u
+
+    def rows(self, scale: Floats, shift: Floats) -> Rows:
+        r"""Return the rows of adapter entries :math:`\gamma` and :math:`\beta`."""
+        u = scale - 1.0
+        return Rows(u, shift + self.mean * u)
+
+    def distance(self, rows: Rows) -> Floats:
+        """Return the mean squared distance of each batch's cells to their targets (B, d)."""
+        goal = self.goal
+        return self.var * (rows.u - goal.u) ** 2 + (rows.v - goal.v) ** 2
+
+    def objective(self, rows: Rows) -> float:
+        r"""Return the centralised objective :math:`F(\Theta)` of the paper."""
+        beta = rows.v - self.mean * rows.u
+        data = self.a * float(self.share @ self.distance(rows).sum(1))
+        return data + self.nu * float((rows.u**2 + beta**2).sum())
+
+    def gradient(self, rows: Rows) -> tuple[Floats, Floats]:
+        r"""Return :math:`\partial F / \partial\Gamma` and :math:`\partial F / \partial\Delta`."""
+        goal = self.goal
+        beta = rows.v - self.mean * rows.u
+        aw = self.a * self.share[:, None]
+        along_u, along_v = self.var * (rows.u - goal.u), rows.v - goal.v
+        d_scale = 2.0 * (aw * (along_u + self.mean * along_v) + self.nu * rows.u)
+        d_shift = 2.0 * (aw * along_v + self.nu * beta)
+        return d_scale, d_shift
+
+    def minimiser(self) -> Rows:
+        r"""Return the rows that minimise :math:`F`; unique if ``lambda_id > 0``."""
+        return self.response(self.a * self.share[:, None], self.nu).of(self.goal)
+
+    def response(self, a: Floats | float, p: float) -> Response:
+        r"""How far rows follow a pull of weight ``a`` against a tie of weight ``p``.
+
+        :math:`\arg\min_y\ a\,[s^2 (u-u^*)^2 + (v-v^*)^2] + p\,[u^2 + \beta^2] = K y^*` with
+
+        .. math::
+            K = \frac{a}{D} \begin{bmatrix} (a+p) s^2 & p m \\ p m s^2 & a s^2 + p (1+m^2)
+            \end{bmatrix}, \qquad D = a^2 s^2 + a p\,(1 + s^2 + m^2) + p^2 .
+
+        Only sums of non-negative terms appear in D and on the diagonal: nothing cancels, whatever
+        the mean. Without a tie K is the identity, or where :math:`s = 0` its limit for p to 0: the
+        smallest change of (scale, shift) that brings the batch to its target.
+        """
+        m, s2 = self.mean, self.var
+        a = np.broadcast_to(np.asarray(a, float), m.shape)
+        if p > 0:
+            D = a**2 * s2 + a * p * (1.0 + s2 + m**2) + p**2
+            k = a / D
+            return Response(
+                k * (a + p) * s2, k * p * m, k * p * m * s2, k * (a * s2 + p * (1.0 + m**2))
+            )
+        flat = s2 == 0
+        return Response(
+            np.where(flat, 0.0, 1.0),
+            np.where(flat, m / (1.0 + m**2), 0.0),
+            np.zeros_like(m),
+            np.ones_like(m),
+        )
+
+
+class Response(NamedTuple):
+    """A 2 x 2 matrix per batch and coordinate, acting on rows (u, v)."""
+
+    uu: Floats
+    uv: Floats
+    vu: Floats
+    vv: Floats
+
+    def of(self, rows: Rows) -> Rows:
+        """Apply the matrix."""
+        return Rows(self.uu * rows.u + self.uv * rows.v, self.vu * rows.u + self.vv * rows.v)
+
+    @property
+    def trace(self) -> Floats:
+        """Sum of the two eigenvalues, both non-negative."""
+        return self.uu + self.vv

@@ -1,0 +1,23 @@
+"""Solvers: a Problem becomes a Solution. One file each, with its own options on it."""
+
+from __future__ import annotations
+
+from ...errors import BadValue
+from .adam import Adam
+from .exact import Exact
+from .solution import History, Solution, Solver
+
+__all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "solver_of"]
+
+#: Solvers by the name under which they are asked for and saved.
+SOLVERS: dict[str, type[Exact] | type[Adam]] = {"exact": Exact, "adam": Adam}
+
+
+def solver_of(solver: str | Solver) -> Solver:
+    """Return a solver from its name, with default options, or the object itself."""
+    if isinstance(solver, str) and solver in SOLVERS:
+        return SOLVERS[solver]()
+    if not isinstance(solver, str | type) and callable(getattr(solver, "solve", None)):
+        return solver
+    names = ", ".join(map(repr, SOLVERS))
+    raise BadValue(f"Expected solver to be one of {names} or a solver object, found {solver!r}.")

@@ -1,0 +1,210 @@
+r"""The paper's optimiser, faithfully: Adam on mini-batches at every client, then FedAvg.
+
+The gradient on a mini-batch needs only that mini-batch's :math:`(n, \sum z, \sum z^2)`, here taken
+about the batch's mean, so a step costs as much as the adapter has entries and no deep-learning
+framework is involved. A client carries a copy of the whole adapter; the proximal and identity terms
+act on all of it. Since Adam divides by the size of the gradient, rows that a client has no data for
+move too, from the second round on: an artefact of the paper's optimiser that the exact solver lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import BadValue
+from ...kernels.blocks import native, split
+from ...kernels.loops import compiled
+from ...kernels.threads import get_num_threads, parallel_map
+from ..checks import check_number
+from ..labels import Labels
+from ..problem import Problem
+from .solution import Solution, check_rounds
+
+__all__ = ["Adam"]
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2015) with a fresh state for every client and round.
+
+    Attributes
+    ----------
+    lr, betas, adam_eps
+        Step size, decay rates and the constant in the denominator.
+    local_epochs
+        Passes over its own cells that a client makes in a round.
+    batch_size
+        Cells in a mini-batch; the last one of an epoch may be smaller.
+    seed
+        Of the shuffling. Client b shuffles in round t and epoch e by a generator of its own, so that
+        it can run anywhere, alone, with the same result.
+    """
+
+    needs_cells: ClassVar[bool] = True
+
+    lr: float = 5e-2
+    local_epochs: int = 3
+    batch_size: int = 256
+    betas: tuple[float, float] = (0.9, 0.999)
+    adam_eps: float = 1e-8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam_eps"):
+            check_number(name, getattr(self, name), positive=True)
+        for name, least in (("local_epochs", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise BadValue(f"Expected {name} to be a whole number >= {least}, found {value!r}.")
+        pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
+        if not pair or not all(0 <= beta < 1 for beta in self.betas):
+            raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
+        object.__setattr__(self, "betas", tuple(self.betas))  # JSON brings lists
+
+    def permutation(self, b: int, t: int, epoch: int, n: int) -> np.ndarray:
+        """Return the order in which client ``b`` visits its ``n`` cells in an epoch of round ``t``."""
+        seed = np.random.SeedSequence(self.seed, spawn_key=(b, t, epoch))
+        return np.random.default_rng(seed).permutation(n)
+
+    def solve(
+        self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
+    ) -> Solution:
+        """Run ``rounds`` rounds from the identity on the cells ``Z``."""
+        rounds = check_rounds(rounds)
+        if rounds is None:
+            raise BadValue(
+                "Expected a number of rounds for the adam solver, found None; the fixed point "
+                "(rounds=None) is available with solver='exact'."
+            )
+        if Z is None or labels is None:
+            raise BadValue("Expected cells for the adam solver, found moments alone.")
+        Z = native(Z)
+        own = np.split(np.argsort(labels.codes, kind="stable"), np.cumsum(labels.n)[:-1])
+        scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)
+        path = [problem.identity()]
+        for t in range(rounds):
+            # A few clients at a time, since each returns a copy of the whole adapter; the copies are
+            # added in the order of the batches, as a server would that gets them so.
+            total = np.zeros((2, *scale.shape))
+            for some in split(len(own), -(-len(own) // (4 * get_num_threads()))):
+                clients = [
+                    partial(self.client, problem, b, t, Z, own[b], scale, shift)
+                    for b in range(*some)
+                ]
+                for b, copy in zip(range(*some), parallel_map(_call, clients), strict=True):
+                    total += problem.share[b] * np.stack(copy)
+            scale, shift = total
+            path.append(problem.rows(scale, shift))
+        return Solution.of(problem, path, range(rounds + 1))
+
+    def client(
+        self,
+        problem: Problem,
+        b: int,
+        t: int,
+        Z: np.ndarray,
+        rows: np.ndarray,
+        scale: np.ndarray,
+        shift: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run round ``t`` of client ``b`` on its cells ``Z[rows]``; returns its copy of the adapter."""
+        theta_t = np.stack([scale, shift])
+        theta = theta_t.copy()
+        state = np.zeros((2, *theta.shape))  # first and second moment of the gradient
+        mean, goal = problem.mean[b], problem.goal
+        sums = np.empty((-(-rows.size // self.batch_size), 2, mean.size))
+        for epoch in range(self.local_epochs):
+            order = rows[self.permutation(b, t, epoch, rows.size)]
+            _mini_batch_means(Z, order, mean, self.batch_size, sums)
+            _adam_steps(
+                theta,
+                theta_t,
+                state,
+                sums,
+                epoch * len(sums),
+                b,
+                mean,
+                goal.u[b],
+                goal.v[b],
+                (problem.a, problem.weights.mu, problem.nu),
+                (self.lr, *self.betas, self.adam_eps),
+            )
+        return theta[0], theta[1]
+
+
+def _call(client: Callable[[], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return client()
+
+
+@compiled
+def _mini_batch_means(
+    Z: np.ndarray, order: np.ndarray, mean: np.ndarray, size: int, out: np.ndarray
+) -> None:
+    """Mean deviation, and mean squared deviation, from the batch's mean for each mini-batch."""
+    d = Z.shape[1]
+    out[:] = 0.0
+    for k in range(out.shape[0]):
+        lo, hi = k * size, min((k + 1) * size, order.shape[0])
+        s1, s2 = out[k, 0], out[k, 1]
+        for i in range(lo, hi):
+            z = Z[order[i]]
+            for j in range(d):
+                x = np.float64(z[j]) - mean[j]
+                s1[j] += x
+                s2[j] += x * x
+        for j in range(d):
+            s1[j] /= hi - lo
+            s2[j] /= hi - lo
+
+
+@compiled
+def _adam_steps(
+    theta: np.ndarray,
+    theta_t: np.ndarray,
+    state: np.ndarray,
+    sums: np.ndarray,
+    done: int,
+    b: int,
+    m: np.ndarray,
+    goal_u: np.ndarray,
+    goal_v: np.ndarray,
+    weights: tuple[float, float, float],
+    options: tuple[float, float, float, float],
+) -> None:
+    """One Adam step per mini-batch on a full copy ``theta`` (2, B, d) of the adapter."""
+    a, mu, nu = weights
+    lr, beta1, beta2, eps = options
+    _, n_batches, d = theta.shape
+    grad = np.empty((2, n_batches, d))
+    for k in range(sums.shape[0]):
+        for part in range(2):
+            for c in range(n_batches):
+                for j in range(d):
+                    start = 1.0 - part
+                    x = theta[part, c, j]
+                    grad[part, c, j] = 2.0 * (mu * (x - theta_t[part, c, j]) + nu * (x - start))
+        for j in range(d):
+            u = theta[0, b, j] - 1.0
+            # A cell z = m + x is off its target by e_u x + e_v.
+            e_u = u - goal_u[j]
+            e_v = theta[1, b, j] + m[j] * u - goal_v[j]
+            x1, x2 = sums[k, 0, j], sums[k, 1, j]
+            along_x, along_1 = e_u * x2 + e_v * x1, e_u * x1 + e_v
+            grad[0, b, j] += 2.0 * a * (along_x + m[j] * along_1)
+            grad[1, b, j] += 2.0 * a * along_1
+        step = done + k + 1
+        unbias1, unbias2 = 1.0 - beta1**step, 1.0 - beta2**step
+        for part in range(2):
+            for c in range(n_batches):
+                for j in range(d):
+                    g = grad[part, c, j]
+                    first = beta1 * state[0, part, c, j] + (1.0 - beta1) * g
+                    second = beta2 * state[1, part, c, j] + (1.0 - beta2) * g * g
+                    state[0, part, c, j], state[1, part, c, j] = first, second
+                    denominator = np.sqrt(second / unbias2) + eps
+                    theta[part, c, j] -= lr * (first / unbias1) / denominator

@@ -1,0 +1,1 @@
+"""What a refinement does to each batch, in words."""

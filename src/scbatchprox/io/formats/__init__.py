@@ -1,0 +1,60 @@
+"""Files with embeddings in them, opened by suffix; none is loaded as a whole unless it must be."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from ...errors import BadFile, BadValue
+from .base import CellFile, Rows, Writer
+
+__all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "kind_of", "open_cells"]
+
+#: The module and class that open each kind of file; imported when needed.
+SUFFIXES = {
+    ".h5ad": ("h5ad", "H5adFile"),
+    ".zarr": ("zarr", "ZarrFile"),
+    ".npy": ("arrays", "NpyFile"),
+    ".npz": ("arrays", "NpzFile"),
+    ".parquet": ("parquet", "ParquetFile"),
+    ".csv": ("text", "TextFile"),
+    ".tsv": ("text", "TextFile"),
+    ".csv.gz": ("text", "TextFile"),
+    ".tsv.gz": ("text", "TextFile"),
+}
+
+
+def kind_of(path: str | Path) -> str:
+    """Return the suffix that tells what a file is."""
+    name = Path(path).name.lower()
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if name.endswith(suffix):
+            return suffix
+    raise BadValue(
+        f"Expected a file with a suffix of {', '.join(SUFFIXES)}, found {Path(path).name!r}."
+    )
+
+
+def open_cells(
+    path: str | Path, labels: str | Path | None = None, *, worker: bool = False
+) -> CellFile:
+    """Open a file for reading; ``labels`` is a second file that holds the labels.
+
+    Kinds of files that can hold labels themselves (all but ``.npy``) need no second one. A ``worker``
+    reads for a process that has opened the file already and may hold its lock.
+    """
+    path = Path(path)
+    module, name = SUFFIXES[kind_of(path)]
+    if not path.exists():
+        raise BadFile(f"Expected a file to read, found none at {path}.")
+    if path.is_dir() != (kind_of(path) == ".zarr"):
+        raise BadValue(
+            f"Expected {path} to be a {'folder' if kind_of(path) == '.zarr' else 'file'}."
+        )
+    kind: type[CellFile] = getattr(import_module(f".{module}", __name__), name)
+    file = kind(path, worker=worker)
+    if labels is None:
+        return file
+    from .second_file import WithLabels
+
+    return WithLabels(file, Path(labels))

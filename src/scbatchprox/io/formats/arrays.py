@@ -1,0 +1,252 @@
+"""NumPy files: ``.npy`` is read and written a stretch of rows at a time, an array of ``.npz`` whole."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+from numpy.lib import format as npy
+
+from ...core.checks import some_of
+from ...errors import BadKey, BadValue
+from ..atomic import replacing
+from .base import CellFile, Rows, Writer
+
+__all__ = ["NpyFile", "NpzFile", "as_labels", "read_npy"]
+
+#: What zipfile and NumPy raise for bytes that make no sense to them; of theirs, a header is Python.
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
+    *(ValueError, OverflowError, SyntaxError, TokenError),
+)
+_PICKLED = "pickled objects, which are never loaded; save them with .astype(str) or as numbers"
+
+
+class NpyFile(CellFile):
+    """One matrix, mapped to memory; it has no labels of its own."""
+
+    keyed = False
+    named = False
+    default_rep = "X"
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        self._rows: np.ndarray | None = read_npy(path)
+
+    def close(self) -> None:
+        """Let go of the file; the map itself goes with the last rows that were read from it."""
+        self._rows = None
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the rows of the matrix."""
+        rows = self._rows
+        assert rows is not None
+        if rows.ndim != 2:
+            raise BadValue(
+                f"Expected a matrix (cells x coordinates) in {self.path.name}, found shape {rows.shape}."
+            )
+        return rows
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Refuse: there are no labels here."""
+        raise BadValue(
+            f"Expected the labels {some_of(keys)} in a second file (--labels), found only "
+            f"{self.path.name}, and a .npy file has no labels."
+        )
+
+    @contextmanager
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        """Return a place for a matrix that replaces this one, or goes to ``out``."""
+        with npy_writer(out or self.path, key, shape, dtype) as writer:
+            yield writer
+
+
+@contextmanager
+def npy_writer(
+    out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> Iterator[Writer]:
+    """Return a place for a matrix in a ``.npy`` file, which has no use for its name."""
+    assert out is not None
+    with replacing(out) as beside, open(beside, "wb") as file:
+        yield _NpyWriter(file, shape, dtype)
+
+
+class _NpyWriter(Writer):
+    """Plain writes, not a memory map: on a full disk a map kills the process instead of raising."""
+
+    def __init__(self, file: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self._file, self._dtype, self._next = file, dtype, 0
+        npy.write_array_header_1_0(
+            file, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        )
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write the rows from ``lo`` on."""
+        assert lo == self._next, "rows come in order"
+        self._next += len(block)
+        self._file.write(np.ascontiguousarray(block, self._dtype).data)
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Forget the record: there is no place for it."""
+
+
+class NpzFile(CellFile):
+    """Arrays by name: matrices are embeddings, one-dimensional arrays are labels."""
+
+    named = True
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except _BROKEN as error:
+            raise _damaged(path, error) from None
+        self._members = {
+            info.filename.removesuffix(".npy"): info
+            for info in self._zip.infolist()
+            if info.filename.endswith(".npy")
+        }
+        self._taken: str | None = None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._zip.close()
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the rows of an array by name; without one, of the only matrix."""
+        name = use_rep or self._only_matrix()
+        self._require([name], "use_rep")
+        array = self._array(name)
+        if array.ndim != 2:
+            raise BadValue(
+                f"Expected {name!r} to be a matrix (cells x coordinates), found shape {array.shape}; "
+                f"available: {some_of(self._matrices(), most=20)}."
+            )
+        self._taken = self.default_rep = name
+        return array
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Read some arrays as labels."""
+        self._require(keys, "batch_key")
+        columns = {key: as_labels(self._array(key), repr(key)) for key in keys}
+        sizes = {key: column.size for key, column in columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise BadValue(f"Expected labels of one length, found {sizes} in {self.path.name}.")
+        return pd.DataFrame(columns)
+
+    @contextmanager
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        """Return a place for one more array, beside all others as they are."""
+        like = self._members.get(self._taken or "")
+        result = zipfile.ZipInfo(f"{key}.npy")
+        result.compress_type = like.compress_type if like else zipfile.ZIP_STORED
+        with (
+            replacing((out or self.path).resolve()) as beside,
+            zipfile.ZipFile(beside, "w", allowZip64=True) as target,
+        ):
+            for info in self._zip.infolist():
+                if info.filename != result.filename:
+                    self._copy(info, target)
+            with target.open(result, "w", force_zip64=True) as member:
+                yield _NpyWriter(member, shape, dtype)
+
+    def _copy(self, info: zipfile.ZipInfo, target: zipfile.ZipFile) -> None:
+        copy = zipfile.ZipInfo(info.filename, info.date_time)
+        copy.compress_type, copy.external_attr = info.compress_type, info.external_attr
+        try:
+            with self._zip.open(info) as a, target.open(copy, "w", force_zip64=True) as b:
+                shutil.copyfileobj(a, b, 1 << 20)
+        except _BROKEN as error:
+            raise _damaged(self.path, error) from None
+
+    def _array(self, name: str) -> np.ndarray:
+        try:
+            with self._zip.open(self._members[name]) as member:
+                return npy.read_array(member, allow_pickle=False)
+        except _BROKEN as error:
+            if "allow_pickle" in str(error):
+                raise BadValue(f"Expected an array in {name!r}, found {_PICKLED}.") from None
+            raise _damaged(self.path, error) from None
+
+    def _head(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, without reading it."""
+        heads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        try:
+            with self._zip.open(self._members[name]) as member:
+                head = heads.get(npy.read_magic(member))
+                if head is None:  # the third version is only for records with names beyond ASCII
+                    return (), np.dtype("V")
+                shape, _, dtype = head(member)
+                return shape, dtype
+        except _BROKEN as error:
+            raise _damaged(self.path, error) from None
+
+    def _matrices(self) -> list[str]:
+        heads = {name: self._head(name) for name in self._members}
+        return [name for name, (s, dtype) in heads.items() if len(s) == 2 and dtype.kind in "fiu"]
+
+    def _only_matrix(self) -> str:
+        matrices = self._matrices()
+        # An earlier result must not make a second run of the same command ambiguous.
+        results = {self.default_key(name) for name in matrices}
+        inputs = [name for name in matrices if name not in results]
+        if len(inputs) != 1:
+            raise BadKey(
+                f"Expected use_rep to name an array of {self.path.name} unless it has only one matrix "
+                f"of numbers, found {len(inputs)}; available: "
+                f"{some_of(inputs or self._members, most=20)}."
+            )
+        return inputs[0]
+
+    def _require(self, names: Sequence[str], what: str) -> None:
+        absent = [name for name in names if name not in self._members]
+        if absent:
+            raise BadKey(
+                f"Expected {what} among the arrays of {self.path.name}, found no {some_of(absent)}; "
+                f"available: {some_of(self._members, most=20)}."
+            )
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Map an array to memory: nothing is read yet."""
+    try:
+        with open(path, "rb") as file:
+            npy.read_magic(file)
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except _BROKEN as error:
+        if "Python objects" in str(error):
+            raise BadValue(f"Expected an array in {path.name}, found {_PICKLED}.") from None
+        raise _damaged(path, error) from None
+
+
+def as_labels(array: np.ndarray, where: str) -> pd.Series[Any]:
+    """Return a one-dimensional array as labels; an empty string is a missing one."""
+    if array.ndim != 1 or array.dtype.kind in "Vc":
+        raise BadValue(
+            f"Expected one label per cell in {where}, found {array.dtype} of shape {array.shape}."
+        )
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "backslashreplace")
+    if array.dtype.kind == "U":
+        return pd.Series([label or None for label in array.tolist()], dtype=object)
+    return pd.Series(np.array(array))
+
+
+def _damaged(path: Path, error: Exception) -> BadValue:
+    kind = path.suffix.lower()
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return BadValue(
+        f"Expected a {kind} file, found {path}, which is damaged or of another kind ({reason})."
+    )

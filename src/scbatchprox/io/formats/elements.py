@@ -1,0 +1,65 @@
+"""Elements of an AnnData group, of HDF5 or zarr: rows of an embedding, columns of ``obs``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from anndata.io import read_elem, sparse_dataset
+
+from ...core.checks import require_columns, some_of
+from ...errors import BadKey, BadValue
+from .base import Rows
+
+__all__ = ["stored_obs", "stored_rows"]
+
+
+def stored_rows(group: Any, use_rep: str) -> Rows:
+    """Return the rows of an embedding in an AnnData group, of HDF5 or zarr."""
+    obsm = group.get("obsm", {})
+    if use_rep in obsm:
+        element = obsm[use_rep]
+    elif use_rep == "X" and "X" in group:
+        element = group["X"]
+    else:
+        raise BadKey(
+            f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(obsm, most=20)}."
+        )
+    kind = element.attrs.get("encoding-type", "array")
+    if kind in ("csr_matrix", "csc_matrix"):
+        rows = sparse_dataset(element)
+        # Rows of a column-compressed matrix cannot be read apart.
+        return rows if kind == "csr_matrix" else rows.to_memory().tocsr()  # type: ignore[no-any-return]
+    if kind == "dataframe":
+        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+    if not hasattr(element, "shape") or len(element.shape) != 2:
+        raise BadValue(
+            f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
+            f"{getattr(element, 'shape', None)}."
+        )
+    return element  # type: ignore[no-any-return]
+
+
+def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
+    """Read some columns of ``obs`` from an AnnData group, of HDF5 or zarr."""
+    obs = group["obs"]
+    if not hasattr(obs, "keys"):  # one table of records
+        raise BadValue(
+            "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
+            "write it again with anndata."
+        )
+    inner = ("_index", "__categories")
+    names = obs.attrs.get("column-order", [name for name in obs if name not in inner])
+    available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    require_columns(keys, available)
+    return pd.DataFrame({key: _column(obs, key) for key in keys})
+
+
+def _column(obs: Any, key: str) -> Any:
+    column = obs[key]
+    if "categories" not in column.attrs:
+        return read_elem(column)
+    # anndata 0.7: codes, with a reference (HDF5) or a path from obs (zarr) to the categories.
+    categories = read_elem(obs[column.attrs["categories"]])
+    return pd.Categorical.from_codes(column[()], categories)

@@ -1,0 +1,152 @@
+"""``.h5ad`` files: rows read and written through h5py, the rest never loaded."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+from anndata.io import write_elem
+
+from ...core.checks import some_of
+from ...errors import BadValue
+from ..atomic import replacing
+from .base import CellFile, Rows, Writer
+from .elements import stored_obs, stored_rows
+from .journal import JournaledFile, recover
+
+__all__ = ["H5adFile", "changing"]
+
+
+class H5adFile(CellFile):
+    """An AnnData file in HDF5."""
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        try:
+            if not worker:
+                recover(path)
+                h5py.File(path, "r").close()  # takes HDF5's lock, so another's writing shows
+            self._file = _unlocked(path)
+        except BlockingIOError:
+            raise BadValue(
+                f"Expected {path} to be free to read, found it open for writing in another process."
+            ) from None
+        except OSError as error:
+            raise BadValue(
+                f"Expected an .h5ad file, found {path}, which is damaged or of another kind ({error})."
+            ) from None
+        if "obs" not in self._file:
+            names = some_of(self._file)
+            self._file.close()
+            raise BadValue(f"Expected an .h5ad file, found {path} without obs; available: {names}.")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
+        rows = stored_rows(self._file, use_rep or self.default_rep)
+        chunks = getattr(rows, "chunks", None)
+        self.row_step = chunks[0] if chunks else 1
+        return rows
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Read some columns of ``obs``."""
+        return stored_obs(self._file, keys)
+
+    @contextmanager
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        """Return a place for a result in this file, or in a copy of it."""
+        if out is None:
+            with changing(self.path) as file:
+                yield _H5adWriter(file, key, shape, dtype)
+        else:
+            with replacing(out) as beside:
+                _copy(self.path, beside)
+                with h5py.File(beside, "r+") as file:
+                    yield _H5adWriter(file, key, shape, dtype)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[h5py.File]:
+    """Offer an HDF5 file to be changed in place: all changes take effect at the end, or none."""
+    journaled = JournaledFile(path)
+    try:
+        with h5py.File(journaled, "r+") as file:
+            yield file
+        journaled.commit()
+    except BaseException:
+        journaled.discard()
+        raise
+    finally:
+        journaled.close()
+
+
+class _H5adWriter(Writer):
+    def __init__(
+        self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> None:
+        self._file, self._key = file, key
+        _group(file, "obsm")
+        # Under another name until it is complete: deleting an older result first would let HDF5
+        # reuse its bytes, which are still part of the old content.
+        self._partial = f"obsm/{key}.{secrets.token_hex(6)}.partial"
+        self._data = file.create_dataset(self._partial, shape, dtype)
+        self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write the rows from ``lo`` on."""
+        self._data[lo : lo + len(block)] = block
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Add the record to ``uns`` and give the result its name."""
+        if self._key in self._file["obsm"]:
+            del self._file["obsm"][self._key]
+        self._file.move(self._partial, f"obsm/{self._key}")
+        uns = _group(self._file, "uns")
+        if self._key in uns:
+            del uns[self._key]
+        write_elem(uns, self._key, record)
+
+
+def _unlocked(path: Path) -> h5py.File:
+    """Open for reading without HDF5's lock, which would stand in the way of our own writing."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError:  # this very process has it open with the lock, in backed mode perhaps
+        return h5py.File(path, "r")
+
+
+def _group(file: h5py.File, name: str) -> h5py.Group:
+    """A part of an AnnData file, made as anndata would make it if it is not there."""
+    if name not in file:
+        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+    return file[name]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file inside the kernel where it can; some file systems then share the blocks."""
+    with open(source, "rb") as a, open(target, "wb") as b:
+        size = os.fstat(a.fileno()).st_size
+        try:
+            done = 0
+            while done < size:
+                n = os.copy_file_range(a.fileno(), b.fileno(), size - done)
+                if n == 0:
+                    break
+                done += n
+        except OSError:
+            a.seek(0)
+            b.seek(0)
+            shutil.copyfileobj(a, b, 1 << 24)

@@ -1,0 +1,93 @@
+"""Labels that lie apart, in a second file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...core.checks import some_of
+from ...errors import BadFile, BadValue
+from . import open_cells
+from .arrays import as_labels, read_npy
+from .base import CellFile, Rows, Writer
+from .tables import Table
+
+__all__ = ["WithLabels"]
+
+
+class WithLabels(CellFile):
+    """Another file with labels from a second one; everything else is the other file's.
+
+    The second file is a table or another file that has the batch keys, or one label per cell: a
+    ``.txt`` file with one a line, or a one-dimensional ``.npy``. Those have no names, so there any
+    one batch key stands for them.
+    """
+
+    def __init__(self, file: CellFile, labels: Path) -> None:
+        super().__init__(file.path)
+        self.file, self.labels = file, labels
+        self.keyed, self.default_rep = file.keyed, file.default_rep
+        self.named = getattr(file, "named", file.keyed)
+        self._second: CellFile | pd.Series[Any]
+        try:
+            self._second = self._open_second()
+        except BaseException:
+            file.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of both files."""
+        self.file.close()
+        if isinstance(self._second, CellFile):
+            self._second.close()
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the other file's rows."""
+        rows = self.file.embedding(use_rep)
+        self.row_step, self.default_rep = self.file.row_step, self.file.default_rep
+        return rows
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Read labels from the second file."""
+        if isinstance(self.file, Table):
+            self.file.exclude(keys)  # a column that is called like the batches holds no coordinate
+        if isinstance(self._second, CellFile):
+            return self._second.obs(keys)
+        if len(keys) != 1:
+            raise BadValue(
+                f"Expected one batch key for the labels in {self.labels.name}, which have no name, "
+                f"found {some_of(keys)}."
+            )
+        return self._second.to_frame(keys[0])
+
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> AbstractContextManager[Writer]:
+        """Return the other file's place for a result."""
+        return self.file.writer(out, key, shape, dtype)
+
+    def default_key(self, use_rep: str | None) -> str:
+        """Return the other file's name for a result."""
+        return self.file.default_key(use_rep)
+
+    def _open_second(self) -> CellFile | pd.Series[Any]:
+        kind = self.labels.suffix.lower()
+        if kind not in (".npy", ".txt"):
+            return open_cells(self.labels)
+        if not self.labels.is_file():
+            raise BadFile(f"Expected a file with labels, found none at {self.labels}.")
+        if kind == ".npy":
+            return as_labels(read_npy(self.labels), self.labels.name)
+        try:
+            with open(self.labels, encoding="utf-8-sig") as file:
+                return pd.Series([line.strip() or None for line in file], dtype=object)
+        except UnicodeDecodeError as error:
+            raise BadValue(
+                f"Expected one label a line in UTF-8, found {self.labels}, which is damaged or of "
+                f"another kind ({error})."
+            ) from None

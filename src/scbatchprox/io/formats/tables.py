@@ -1,0 +1,199 @@
+"""What tables with one row per cell share, be they text or Parquet.
+
+Coordinates are the columns of numbers, less the batch keys. They are held in memory. The result has
+the same columns in the same order, with the coordinates refined.
+
+A first column that names the cells is never a coordinate: one without a name, one with a usual name
+such as ``cell_id``, or one that counts the rows.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...core.checks import some_of
+from ...errors import BadKey, BadValue
+from ..atomic import replacing
+from .base import CellFile, Rows, Writer
+
+__all__ = ["Coordinates", "Table"]
+
+#: Names (in lower case) of a first column that holds the cells' own names.
+ID_NAMES = frozenset(
+    {"", "unnamed: 0", "index", "id", "cell", "cells", "cell_id", "cellid"}
+    | {"barcode", "barcodes", "obs_names", "rownames"}
+)
+
+
+class Table(CellFile):
+    """What text and Parquet share: which columns are coordinates, and where the result goes."""
+
+    keyed = False
+    named = True  # ``use_rep`` is the beginning of the coordinates' names
+    default_rep = "X"
+    columns: list[str]
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        self._keys: set[str] = set()
+        self._rows: Coordinates | None = None
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the columns of numbers, or those whose names begin with ``use_rep``.
+
+        Which ones they are is decided when they are first looked at, since batch keys that are
+        asked for until then are not among them.
+        """
+        self._rows = Coordinates(self, use_rep or "")
+        return self._rows
+
+    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Read some columns as labels."""
+        absent = [key for key in keys if key not in self.columns]
+        if absent:
+            raise BadKey(
+                f"Expected batch_key among the columns of {self.path.name}, found no "
+                f"{some_of(absent)}; available: {some_of(self.columns, most=20)}."
+            )
+        self.exclude(keys)
+        return self._labels(keys)
+
+    def exclude(self, keys: Sequence[str]) -> None:
+        """Say which columns are batch keys, so that they are not taken for coordinates."""
+        late = [key for key in keys if self._rows is not None and self._rows.took(key)]
+        if late:
+            raise BadValue(
+                f"Expected the batch keys before the first row is read, found {some_of(late)}, "
+                "which was taken for a coordinate."
+            )
+        self._keys.update(keys)
+
+    @contextmanager
+    def writer(
+        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        """Return a place for refined coordinates, which then take the place of the old ones."""
+        rows = self._rows
+        assert rows is not None
+        home = out or self.path
+        result = np.empty(shape, dtype)
+        with replacing(home.resolve()) as beside:  # the file behind a link, called as the link is
+            yield _ArrayWriter(result)
+            self._save(beside, home, rows.names, result)
+
+    def coordinates(self, prefix: str) -> list[str]:
+        """Return the names of the columns that are coordinates."""
+        began = [name for name in self.columns if name.startswith(prefix)]
+        if not began:
+            raise BadKey(
+                f"Expected use_rep to be the beginning of names of columns, found none that begins "
+                f"with {prefix!r}; available: {some_of(self.columns, most=20)}."
+            )
+        numeric = self._numeric()
+        if prefix:
+            # One of a numbered series must not be left out quietly because of a typing error in it.
+            numbered = re.compile(re.escape(prefix) + r"[ _.-]?\d+")
+            text = [n for n in began if n not in numeric and numbered.fullmatch(n)]
+            text = [name for name in text if name not in self._keys]
+            if text:
+                raise BadValue(
+                    f"Expected numbers in all columns {prefix!r}1, 2, ..., found text in {some_of(text)}."
+                )
+        names = [name for name in began if name in numeric and name not in self._keys]
+        if names and names[0] == self.columns[0] and self._is_id(names[0]):
+            del names[0]
+        if not names:
+            what = (
+                f"columns of numbers that begin with {prefix!r}" if prefix else "columns of numbers"
+            )
+            raise BadValue(
+                f"Expected {what} as coordinates in {self.path.name}, found none besides batch keys "
+                f"and names of cells; available: {some_of(self.columns, most=20)}."
+            )
+        return names
+
+    @abstractmethod
+    def numbers(self, names: Sequence[str]) -> np.ndarray:
+        """Return columns of numbers side by side."""
+
+    @abstractmethod
+    def _numeric(self) -> set[str]:
+        """Names of the columns that hold numbers."""
+
+    @abstractmethod
+    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
+        """Columns as labels; they are there."""
+
+    @abstractmethod
+    def _save(self, path: Path, home: Path, names: Sequence[str], result: np.ndarray) -> None:
+        """Write a copy of the table to ``path``, to be moved to ``home``, with other coordinates."""
+
+    def _is_id(self, name: str) -> bool:
+        if name.lower() in ID_NAMES:
+            return True
+        values = self.numbers([name])[:, 0]
+        counts = np.arange(values.size)
+        return values.size > 1 and any(np.array_equal(values, counts + first) for first in (0, 1))
+
+    def _check_columns(self) -> None:
+        twice = [name for name, n in Counter(self.columns).items() if n > 1]
+        if twice:
+            raise BadValue(
+                f"Expected columns of different names in {self.path.name}, found {some_of(twice)} "
+                f"more than once."
+            )
+
+
+class Coordinates:
+    """Rows of a table's coordinates; nothing is decided or read before it is needed."""
+
+    def __init__(self, table: Table, prefix: str) -> None:
+        self._table, self._prefix = table, prefix
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of the columns that are coordinates."""
+        return self._table.coordinates(self._prefix)
+
+    @cached_property
+    def _values(self) -> np.ndarray:
+        return self._table.numbers(self.names)
+
+    def took(self, name: str) -> bool:
+        """Tell whether a column is a coordinate already, without deciding it."""
+        return name in self.__dict__.get("names", ())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(cells, coordinates)."""
+        return self._values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers in memory."""
+        return self._values.dtype
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self._values[rows]
+
+
+class _ArrayWriter(Writer):
+    def __init__(self, result: np.ndarray) -> None:
+        self._result = result
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Keep the rows from ``lo`` on."""
+        self._result[lo : lo + len(block)] = block
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Forget the record: a table has no place for it."""

@@ -1,0 +1,98 @@
+"""Files of adapters and models: safetensors with a small header of our own, never pickle.
+
+Layout, version 1 (``docs/file-format.md``): float64 and int64 tensors, and these string entries in the
+header: ``format`` = "scbatchprox", ``format_version``, ``kind``, ``scbatchprox_version``, ``batches``
+(a JSON list of str, int, float or bool) and ``params`` (a JSON object).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from .._version import __version__
+from ..core.checks import some_of
+from ..core.labels import label_array
+from ..errors import BadFile, BadValue
+from .atomic import replacing
+
+__all__ = ["FORMAT_VERSION", "Stored", "load", "save"]
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file holds."""
+
+    tensors: dict[str, np.ndarray]
+    batches: np.ndarray
+    params: dict[str, Any]
+    written_by: str
+
+
+def save(
+    path: str | Path,
+    kind: str,
+    tensors: Mapping[str, np.ndarray],
+    batches: np.ndarray,
+    params: Mapping[str, Any],
+) -> None:
+    """Write a file, whole or not at all."""
+    header = {
+        "format": "scbatchprox",
+        "format_version": str(FORMAT_VERSION),
+        "kind": kind,
+        "scbatchprox_version": __version__,
+        "batches": json.dumps(batches.tolist()),
+        "params": json.dumps(dict(params)),
+    }
+    # safetensors writes memory as it lies: a transposed view would come back scrambled.
+    flat = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    with replacing(path) as beside:
+        beside.write_bytes(to_bytes(flat, header))
+
+
+def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
+    """Read a file of one of the given kinds."""
+    if not Path(path).is_file():
+        raise BadFile(f"Expected a saved {' or '.join(kinds)}, found no file at {path}.")
+    try:
+        with safe_open(path, framework="np") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise BadValue(
+            f"Expected a saved {' or '.join(kinds)}, found {path}, which is damaged or of another "
+            f"kind ({error})."
+        ) from None
+    if header.get("format") != "scbatchprox":
+        raise BadValue(
+            f"Expected a file written by scbatchprox, found {path} with header entries "
+            f"{some_of(header)}."
+        )
+    version = header.get("format_version", "")
+    if not version.isdigit() or int(version) > FORMAT_VERSION:
+        raise BadValue(
+            f"Expected file format {FORMAT_VERSION} or older, found {version!r}, written by "
+            f"scbatchprox {header.get('scbatchprox_version')}: upgrade scbatchprox to read it."
+        )
+    if header.get("kind") not in kinds:
+        raise BadValue(
+            f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r}."
+        )
+    try:
+        batches = label_array(json.loads(header["batches"]))
+        params = json.loads(header["params"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise BadValue(
+            f"Expected batches and params in the header of {path}, found it damaged ({error})."
+        ) from None
+    return Stored(tensors, batches, params, header.get("scbatchprox_version", "?"))

@@ -1,0 +1,1 @@
+"""Loops and products over cells: arrays in, arrays out."""

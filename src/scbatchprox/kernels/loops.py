@@ -1,0 +1,141 @@
+"""The compiled loops over cells: sums per batch, and the affine map.
+
+Both take C-contiguous float32 or float64 rows; :mod:`scbatchprox.kernels.blocks` brings everything else
+into that form. They hold no locks, release the GIL and are called on disjoint rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+__all__ = [
+    "add_sums",
+    "affine",
+    "compiled",
+    "first_rows",
+    "rows_by_batch",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile with numba on first use and keep the machine code on disk where that is possible.
+
+    ``contract`` allows a fused multiply-add; no other freedom is given, so the order of additions
+    is the one written down and results are reproducible to the bit. The kept code is renewed when the
+    function's own file changes; after a change of what it calls in another file, delete the cache.
+    """
+    jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"})
+    try:
+        return cast(F, jit(cache=True)(function))
+    except RuntimeError:  # no writeable cache folder anywhere, as in some containers
+        return cast(F, jit()(function))
+
+
+@compiled
+def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Write the first few row numbers of each batch to ``rows`` (B, k), their number to ``found``."""
+    n_batches, k = rows.shape
+    complete = 0
+    for i in range(codes.shape[0]):
+        b = codes[i]
+        if found[b] < k:
+            rows[b, found[b]] = i
+            found[b] += 1
+            if found[b] == k:
+                complete += 1
+                if complete == n_batches:
+                    break
+
+
+@compiled
+def rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: np.ndarray) -> None:
+    """Write rows ``lo`` to ``hi`` to ``order``, sorted by batch; those of batch b end at ``end[b]``."""
+    end[:] = 0
+    for i in range(lo, hi):
+        end[codes[i] + 1] += 1
+    for b in range(end.shape[0] - 1):
+        end[b + 1] += end[b]
+    for i in range(lo, hi):
+        b = codes[i]
+        order[end[b]] = i
+        end[b] += 1
+
+
+@compiled
+def add_sums(
+    Z: np.ndarray,
+    codes: np.ndarray,
+    origin: np.ndarray,
+    n: np.ndarray,
+    sums: np.ndarray,
+    block_rows: int,
+) -> float:
+    """Add each row's deviation from its batch's origin, and its square, to ``sums`` (B, 2, d).
+
+    Rows are taken a cache-sized block at a time and sorted by batch inside it, so that four rows of
+    one batch share each load and store of that batch's sums: measured, 10 ms instead of 14 for
+    1,000,000 x 50 float32 in 20 batches, and 10 instead of 21 with the block not touched first.
+    """
+    n_rows, d = Z.shape
+    n_batches = n.shape[0]
+    order = np.empty(block_rows, np.int64)
+    end = np.empty(n_batches + 1, np.int64)
+    flat = Z.reshape(-1)
+    line = 64 // Z.itemsize
+    touched = 0.0
+    for lo in range(0, n_rows, block_rows):
+        hi = min(n_rows, lo + block_rows)
+        # Read one value per cache line, in order: the rows below come in the order of batches,
+        # which the hardware does not foresee. The value returned keeps this loop alive.
+        for j in range(lo * d, hi * d, line):
+            touched += flat[j]
+
+        rows_by_batch(codes, lo, hi, order, end)
+        p = 0
+        for b in range(n_batches):
+            n[b] += end[b] - p
+            o, s1, s2 = origin[b], sums[b, 0], sums[b, 1]
+            while p + 4 <= end[b]:
+                z0, z1 = Z[order[p]], Z[order[p + 1]]
+                z2, z3 = Z[order[p + 2]], Z[order[p + 3]]
+                for j in range(d):
+                    x0 = np.float64(z0[j]) - o[j]
+                    x1 = np.float64(z1[j]) - o[j]
+                    x2 = np.float64(z2[j]) - o[j]
+                    x3 = np.float64(z3[j]) - o[j]
+                    s1[j] += (x0 + x1) + (x2 + x3)
+                    s2[j] += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)
+                p += 4
+            while p < end[b]:
+                z = Z[order[p]]
+                for j in range(d):
+                    x = np.float64(z[j]) - o[j]
+                    s1[j] += x
+                    s2[j] += x * x
+                p += 1
+    return touched
+
+
+@compiled
+def affine(
+    Z: np.ndarray, codes: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray
+) -> bool:
+    """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
+
+    Returns whether every result is finite. Asking on the way costs no second pass.
+    """
+    finite = True
+    for i in range(Z.shape[0]):
+        b = codes[i]
+        z, s, t, o = Z[i], scale[b], shift[b], out[i]
+        for j in range(z.shape[0]):
+            o[j] = s[j] * z[j] + t[j]
+            finite &= abs(o[j]) < np.inf
+    return finite

@@ -1,0 +1,1 @@
+"""Targets: where batches should go."""

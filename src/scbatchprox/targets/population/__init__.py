@@ -1,0 +1,1 @@
+"""The population target: batches registered to a consensus."""

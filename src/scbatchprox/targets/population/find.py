@@ -1,0 +1,96 @@
+"""Where the populations of each batch are: k-means in each batch alone, on a sample of its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...core.anchors import Anchors
+from ...core.labels import Labels, among
+from ...core.sampling import Sample
+from ...kernels.arrays import Floats, Ints
+from ...kernels.kmeans import kmeans
+from ...kernels.threads import one_numpy_thread, parallel_map
+from .settings import PopulationSettings
+
+__all__ = ["anchors_for", "looked_at"]
+
+#: Cells whose median a batch is seen from.
+AMID = 500
+DEFAULTS = PopulationSettings()
+
+
+def n_populations(n_cells: Any, settings: PopulationSettings) -> Any:
+    """How many populations a batch of so many cells is described by."""
+    n = np.asarray(n_cells)
+    wanted = np.maximum(n // settings.cells, np.minimum(n // settings.small, settings.enough))
+    return np.minimum(np.clip(wanted, settings.fewest, settings.most), n)
+
+
+def looked_at(n_cells: Ints, settings: PopulationSettings = DEFAULTS) -> Ints:
+    """(B,) how many cells of batches of so many are looked at to find their populations."""
+    wanted = settings.sample * n_populations(n_cells, settings)
+    return np.asarray(np.minimum(n_cells, wanted), np.int64)
+
+
+def anchors_for(
+    labels: Labels,
+    sample: Callable[[Ints, int], Sample],
+    seed: int = 0,
+    known: Anchors | None = None,
+    settings: PopulationSettings = DEFAULTS,
+) -> Anchors:
+    """Anchors for the batches of ``labels``: those that are known, and found ones for the others.
+
+    ``sample(most, seed)`` draws up to ``most`` (B,) cells of each batch, wherever they are.
+    """
+    have = set() if known is None else set(known.batches.tolist())
+    new = ~among(labels.batches, have)
+    wanted = looked_at(labels.n, settings)
+    if known is None or new.all():
+        return find_anchors(sample(wanted, seed), labels.n, seed, settings)
+    kept, _ = known.select(labels.batches[~new].tolist())
+    if not new.any():
+        return kept
+    drawn = sample(np.where(new, wanted, 0), seed)
+    return kept.joined(find_anchors(drawn, labels.n, seed, settings))[0]
+
+
+def find_anchors(
+    sample: Sample, n_cells: Ints, seed: int = 0, settings: PopulationSettings = DEFAULTS
+) -> Anchors:
+    """Anchors of every batch that a sample holds cells of; ``n_cells`` (B,) of each batch.
+
+    Every batch is clustered alone and with the same seed, so that its anchors do not depend on what
+    other batches there are.
+    """
+    k = n_populations(n_cells, settings)
+    held = np.flatnonzero(sample.n > 0)
+    turn = Lock()
+
+    def centers(b: int) -> Floats:
+        cells = sample.of_batch(b).astype(np.float64)
+        origin = np.median(cells[:AMID], axis=0)  # a point amid them: any few will do
+        cells -= origin
+        X = _in_line(cells, seed).astype(np.float32)
+        rng = np.random.default_rng(seed)
+        C = kmeans(X, np.ones(len(X)), int(k[b]), settings.find, rng, turn)
+        return np.asarray(origin + C.astype(np.float64))
+
+    with one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):
+        found = parallel_map(centers, held.tolist())
+    batch = np.repeat(np.arange(len(found)), [len(C) for C in found])
+    return Anchors(sample.labels.batches[held], batch, np.concatenate(found))
+
+
+def _in_line(X: np.ndarray, seed: int) -> np.ndarray:
+    """Rows in their order along some direction, wherever they stood.
+
+    Rows are drawn by where they are in a list. In this one, unlike that of hashes, cells that are shifted
+    together, or by very little, keep their places.
+    """
+    direction = np.random.default_rng(seed).normal(size=X.shape[1])
+    return X[np.argsort(np.einsum("ij,j->i", X, direction), kind="stable")]

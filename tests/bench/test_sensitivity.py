@@ -1,0 +1,56 @@
+"""Half and double of every constant: what is changed, and what the page says of it."""
+
+from dataclasses import asdict, fields
+
+import pandas as pd
+import pytest
+
+from scbatchprox import PopulationSettings
+from scbatchprox.bench.experiments.sensitivity import SENSITIVITY, varied
+
+USUAL = asdict(PopulationSettings())
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(PopulationSettings)])
+def test_every_constant_is_halved_and_doubled_alone(name):
+    changed = {word: found for word, found in varied().items() if word.split()[0] == name}
+    # Nothing beyond 1 can be kept of a distance.
+    assert {word.split()[1] for word in changed} >= (
+        {"half"} if name == "apart" else {"half", "double"}
+    )
+    for word, settings in changed.items():
+        now = asdict(settings)
+        assert [key for key in USUAL if now[key] != USUAL[key]] == [name]
+        before, after = (x[name][0] if name == "coarse" else x[name] for x in (USUAL, now))
+        assert after == pytest.approx(before * (0.5 if "half" in word else 2.0), abs=0.5)
+
+
+def row(condition, metric, value, dataset="d"):
+    method = "batchprox_population" if condition else "unrefined"
+    return {
+        "dataset": dataset,
+        "upstream": "pca",
+        "method": method,
+        "condition": condition,
+        "metric": metric,
+        "value": value,
+    }
+
+
+def test_the_page_tells_the_largest_change():
+    metrics = ("lobo_f1", "silhouette", "mixing_within_types", "over_correction")
+    metrics += ("variance_kept", "neighbours_kept_in_batch")
+    values = dict.fromkeys(["", *varied()], 0.5) | {"power half": 0.75}
+    rows = pd.DataFrame([
+        row(condition, metric, value, dataset)
+        for condition, value in values.items()
+        for metric in metrics
+        for dataset in ("d", "e")
+    ])  # fmt: skip
+    story = SENSITIVITY.tell(rows, SENSITIVITY.settings)
+    told = f"1 of {len(varied()) - 1} changes move its mean by more than 0.01; "
+    told += "the largest is +0.250, of power half"
+    assert all(told in finding for finding in story.findings)
+    table = story.tables["Means over data sets"].set_index("changed")
+    assert table.loc["power half"].tolist() == [*[0.75] * 6, 0.25]
+    assert table.drop(index="power half").iloc[:, :6].eq(0.5).all(axis=None)

@@ -1,0 +1,235 @@
+"""``scbatchprox bench`` as a user meets it: real processes, killed and interrupted ones among them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scbatchprox.bench.compositions import Composition
+from scbatchprox.bench.experiments import EXPERIMENTS
+from scbatchprox.bench.experiments.journal import Key
+from scbatchprox.bench.simulate import simulate
+from scbatchprox.cli.app import app
+
+CONFIG = """
+upstreams = ["pca"]
+methods = ["batchprox", "batchprox_adam"]
+n_components = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of somebody's, with names of its own, and a configuration."""
+    folder = tmp_path_factory.mktemp("mine")
+    counts = np.array([[60, 40, 20], [30, 30, 10], [20, 20, 20]])
+    adata = simulate(
+        Composition("s", ("a", "b", "c"), ("T", "B", "NK"), counts), n_genes=80, n_components=5
+    )
+    adata.obs = adata.obs.rename(columns={"batch": "donor", "cell_type": "annotation"})
+    del adata.obsm["X_pca"]
+    adata.write_h5ad(folder / "mine.h5ad")
+    (folder / "c.toml").write_text(CONFIG)
+    return folder
+
+
+def arguments(folder, out, *more):
+    words = ["bench", "classify", "--data", folder / "mine.h5ad", "--config", folder / "c.toml"]
+    words += ["--batch-key", "donor", "--label-key", "annotation", "--runs", 6, "--out", out, *more]
+    return [str(word) for word in words]
+
+
+def invoke(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def start(words, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "scbatchprox", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def rows_of(out):
+    rows = pd.read_csv(out / "classify.csv", keep_default_na=False, na_values={"value": ""})
+    return rows[~rows["metric"].str.startswith("seconds")].reset_index(drop=True)
+
+
+def wait_for_lines(path, n, process):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if path.exists() and path.read_bytes().count(b"\n") >= n:
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    raise AssertionError("no rows in two minutes")
+
+
+class TestOwnData:
+    def test_a_page_about_ones_own_file(self, folder, tmp_path):
+        result = invoke(*arguments(folder, tmp_path / "results"))
+        page = (tmp_path / "results" / "classify.md").read_text()
+        command = page.split("```console\n")[1].split("\n")[0]
+        assert command.startswith("scbatchprox bench classify --data mine.h5ad --batch-key donor ")
+        assert str(folder) not in page
+        assert command.endswith("--config c.toml --out results")
+        assert "--runs 6" in command
+        for word in ("| mine | PCA | unrefined |", "cell types (control)", "random (control)"):
+            assert word in page
+        assert "classify: 30 rows, 0 of them from an earlier run" in result.output
+        assert (tmp_path / "results" / "classify.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_the_answer_for_machines(self, folder, tmp_path):
+        facts = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)["experiments"][
+            "classify"
+        ]
+        assert (facts["rows"], facts["reused"], facts["failed"]) == (30, 0, 0)
+        again = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)
+        assert again["experiments"]["classify"]["reused"] == 30
+
+    def test_quiet_is_quiet(self, folder, tmp_path):
+        assert invoke(*arguments(folder, tmp_path, "--quiet")).output == ""
+
+
+@pytest.fixture(scope="module")
+def whole(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    invoke(*arguments(folder, out, "--quiet"))
+    return rows_of(out)
+
+
+class TestInterruption:
+    @pytest.mark.parametrize("after", [1, 8])
+    def test_a_killed_run_goes_on_to_the_same_rows(self, folder, tmp_path, whole, after):
+        journal = tmp_path / "work" / "classify.jsonl"
+        process = start(arguments(folder, tmp_path))
+        wait_for_lines(journal, after, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kept = journal.read_bytes().count(b"\n")
+        assert after <= kept < 30
+        assert not (tmp_path / "classify.csv").exists()
+        result = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)
+        assert result["experiments"]["classify"]["reused"] == kept
+        pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
+
+    def test_ctrl_c_leaves_a_page_and_says_how_to_go_on(self, folder, tmp_path, whole):
+        process = start(arguments(folder, tmp_path))
+        wait_for_lines(tmp_path / "work" / "classify.jsonl", 5, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert process.returncode == 130
+        assert "the same command goes on" in err
+        assert "Incomplete" in (tmp_path / "classify.md").read_text()
+        so_far = rows_of(tmp_path).drop_duplicates(list(Key._fields))
+        # The fifth may have been on disk and not yet in hand; the next run finds it.
+        assert 4 <= len(so_far) < 30
+        invoke(*arguments(folder, tmp_path))
+        pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
+
+    @pytest.mark.scvi
+    def test_ctrl_c_while_scvi_trains_keeps_no_half_trained_embedding(self, folder, tmp_path):
+        pytest.importorskip("scvi")
+        (tmp_path / "long.toml").write_text('upstreams = ["scvi"]\nscvi_epochs = 100000\n')
+        words = arguments(folder, tmp_path / "o", "--config", tmp_path / "long.toml")
+        process = start(words)
+        assert "scvi of mine" in process.stderr.readline()
+        time.sleep(20)  # until it trains; earlier is no other outcome
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert process.returncode == 130, err
+        assert "the same command goes on" in err
+        assert not list((tmp_path / "o" / "work").glob("embeddings/*"))
+        assert (tmp_path / "o" / "work" / "classify.jsonl").read_bytes() == b""
+
+
+class TestBadInput:
+    def test_names(self, tmp_path):
+        for words, found in (
+            (["bench", "table1"], "found 'table1'"),
+            (["bench"], "found neither"),
+            (["bench", "classify", "--all"], "found both 'classify' and --all"),
+        ):
+            output = invoke(*words, "--out", tmp_path / "o", code=2).output
+            assert found in output
+            assert ", ".join(EXPERIMENTS) in output
+        assert not (tmp_path / "o").exists()
+
+    def test_data(self, folder, tmp_path):
+        for words, found in (
+            (["--data", tmp_path / "none.h5ad"], "none.h5ad"),
+            (
+                ["--data", "pbmc5"],
+                "Expected the name of a data set or an .h5ad file, found 'pbmc5'",
+            ),
+            (["--data", folder / "mine.h5ad"], "available: 'donor', 'annotation'"),
+            (["--data-dir", tmp_path / "none"], "Expected data_dir to be a folder"),
+        ):
+            assert found in invoke("bench", "classify", "--out", tmp_path, *words, code=2).output
+
+    def test_settings(self, folder, tmp_path):
+        (tmp_path / "c.toml").write_text("rouns = 3\n")
+        words = ("bench", "classify", "--out", tmp_path / "o", "--config", tmp_path / "c.toml")
+        assert "found 'rouns'; available: " in invoke(*words, code=2).output
+        assert not (tmp_path / "o").exists()
+
+    def test_no_data_at_all_is_an_error_with_its_reason(self, tmp_path):
+        (tmp_path / "c.toml").write_text('data = ["cell_lines", "synovium"]\n')
+        (tmp_path / "empty").mkdir()
+        result = invoke(
+            "bench", "ablation", "--config", tmp_path / "c.toml", "--data-dir", tmp_path / "empty",
+            "--out", tmp_path / "o", code=2,
+        )  # fmt: skip
+        assert "Expected data to run on, found none" in result.output
+        assert "cell_lines.h5ad" in result.output
+
+
+@pytest.mark.bench
+@pytest.mark.scvi
+@pytest.mark.parametrize("name", ["classify", "continual", "cumulative"])
+def test_from_counts_with_scvi(name, tmp_path):
+    """What the tests see of scVI and scArches in experiments: one epoch, few cells, every row."""
+    for package in ("scvi", "scib_metrics", "harmonypy"):
+        pytest.importorskip(package)
+    (tmp_path / "c.toml").write_text(
+        "max_cells = 150\nscvi_epochs = 1\ncontrols = false\nruns = 1\n"
+        '[continual]\nfirst = 1\nmethods = ["batchprox_frozen"]\n'
+        '[cumulative]\nfirst = 1\nmethods = ["batchprox"]\n'
+    )
+    words = ("--quick", "--data", "sim_balanced2", "--config", tmp_path / "c.toml", "--json")
+    facts = json.loads(invoke("bench", name, *words, "--out", tmp_path / "o").stdout)
+    found = facts["experiments"][name]
+    assert found["failed"] == 0, found["reasons"]
+    upstreams = set(pd.read_csv(tmp_path / "o" / f"{name}.csv")["upstream"])
+    assert upstreams == {"pca", "scvi", *(["scarches"] if name == "classify" else [])}
+
+
+def test_progress_of_experiments_counts_rows_not_cells(monkeypatch):
+    """On a terminal; what is counted is written out, and there is no speed in cells a second."""
+    import io
+
+    from rich.console import Console
+
+    from scbatchprox.cli.output import Speaker
+
+    speaker = Speaker()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    shown = {}
+    for cells in (True, False):
+        text = io.StringIO()
+        speaker.err = Console(file=text, force_terminal=True, width=120)
+        with speaker.progress(cells=cells) as progress:
+            progress("classify mine", 0, 1500)
+            progress("classify mine", 1500, 1500)
+        shown[cells] = text.getvalue()
+    assert "1,500 / 1,500" in shown[False]
+    assert "rows/s" not in shown[False]
+    assert "rows/s" in shown[True]

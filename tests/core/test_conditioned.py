@@ -1,0 +1,298 @@
+"""The adapter that is conditioned on populations: every cell a soft mixture of its batch's maps."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+import population_oracles as oracles
+from data import make_cells
+from scbatchprox import Adapter, BatchProx, PopulationAdapter, set_num_threads
+from scbatchprox.core.anchors import Anchors
+from scbatchprox.core.labels import Labels
+
+NAMES = np.array(["a", "b", "c"])
+
+
+@pytest.fixture
+def threads():
+    yield set_num_threads
+    set_num_threads(None)
+
+
+def make(rng, sizes=(7, 1, 20), d=5, offset=0.0, bandwidth=(1.0, 0.3, 2.5)):
+    """An adapter whose maps differ from one population to the next, about where they are."""
+    batch = np.repeat(np.arange(len(sizes)), sizes)
+    center = offset + 3.0 * rng.normal(size=(len(batch), d))
+    scale = rng.uniform(0.5, 1.5, center.shape)
+    shift = center * (1.0 - scale) + rng.normal(size=center.shape)
+    anchors = Anchors(NAMES[: len(sizes)], batch, center)
+    return PopulationAdapter(anchors, np.array(bandwidth[: len(sizes)]), scale, shift)
+
+
+def cells_for(rng, adapter, n=300):
+    codes = rng.integers(0, adapter.batches.size, n)
+    first = adapter.anchors.start[codes]
+    Z = adapter.anchors.center[first] + 3.0 * rng.normal(size=(n, adapter.width))
+    return Z, codes
+
+
+def expected(adapter, Z, codes):
+    a = adapter.anchors
+    return oracles.mixture(
+        Z, codes, a.batch, a.center, adapter.bandwidth, adapter.scale, adapter.shift
+    )
+
+
+class TestApply:
+    @given(st.integers(0, 10_000), st.sampled_from([0.0, 30.0, -1e4]))
+    def test_is_the_soft_mixture(self, seed, offset):
+        rng = np.random.default_rng(seed)
+        adapter = make(rng, offset=offset)
+        Z, codes = cells_for(rng, adapter, 60)
+        result = adapter.apply(Z, NAMES[codes])
+        soft, bound = expected(adapter, Z, codes)
+        error = np.abs(result - soft).max(1)
+        assert (error <= bound + 1e-11 * (1 + abs(offset))).all()
+        # The bound means something: it is far below what the maps differ by.
+        assert np.median(bound) < 0.05 * np.abs(soft - Z).max()
+
+    @given(st.integers(0, 10_000), st.sampled_from([1e-6, 1e-3, 0.1, 100.0, 1e6]))
+    def test_any_bandwidth(self, seed, h):
+        rng = np.random.default_rng(seed)
+        adapter = make(rng, bandwidth=(h, h, h))
+        Z, codes = cells_for(rng, adapter, 60)
+        soft, bound = expected(adapter, Z, codes)
+        error = np.abs(adapter.apply(Z, NAMES[codes]) - soft).max(1)
+        # Narrow mixtures near a tie may go either way in single precision; the bound grows there.
+        assert (error <= bound + 1e-10).all()
+        if h < 0.1:
+            assert np.median(error) < 1e-3 * np.abs(soft - Z).max()
+
+    def test_without_width_a_cell_follows_the_nearest_alone(self, rng):
+        adapter = make(rng, bandwidth=(0.0, 0.0, 0.0))
+        Z, codes = cells_for(rng, adapter)
+        D = oracles.squared_distances(Z, adapter.anchors.center)
+        D[codes[:, None] != adapter.anchors.batch] = np.inf
+        k = D.argmin(1)
+        np.testing.assert_allclose(
+            adapter.apply(Z, NAMES[codes]), adapter.scale[k] * Z + adapter.shift[k], atol=1e-10
+        )
+
+    def test_far_away_a_cell_still_follows_someone(self, rng):
+        adapter = make(rng)
+        Z = np.full((3, 5), 1e5)
+        result = adapter.apply(Z, NAMES[[0, 1, 2]])
+        assert np.isfinite(result).all()
+        for i in range(3):
+            own = np.flatnonzero(adapter.anchors.batch == i)
+            maps = adapter.scale[own] * Z[i] + adapter.shift[own]
+            assert (maps.min(0) - 1e-6 <= result[i]).all()
+            assert (result[i] <= maps.max(0) + 1e-6).all()
+
+    def test_float32(self, rng):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        Z = Z.astype(np.float32)
+        result = adapter.apply(Z, NAMES[codes])
+        assert result.dtype == np.float32
+        wide = adapter.apply(Z.astype(float), NAMES[codes])
+        size = np.abs(Z) + np.abs(wide - Z).max()
+        assert (np.abs(result - wide) <= 4.0 * np.finfo(np.float32).eps * size).all()
+
+    @pytest.mark.parametrize(
+        "kind",
+        [np.asfortranarray, sp.csr_matrix, sp.csc_array, lambda Z: np.repeat(Z, 2, 1)[:, ::2]],
+    )
+    def test_other_containers(self, rng, kind):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        Z[rng.random(Z.shape) < 0.5] = 0.0
+        np.testing.assert_array_equal(
+            adapter.apply(kind(Z), NAMES[codes]), adapter.apply(Z, NAMES[codes])
+        )
+
+    def test_whole_numbers(self, rng):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        Z = np.round(Z).astype(int)
+        result = adapter.apply(Z, NAMES[codes])
+        assert result.dtype == np.float64
+        np.testing.assert_array_equal(result, adapter.apply(Z.astype(float), NAMES[codes]))
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_into_an_array_and_in_place(self, rng, dtype):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter, 5000)
+        Z = Z.astype(dtype)
+        result = adapter.apply(Z, NAMES[codes])
+        out = np.empty_like(Z)
+        assert adapter.apply(Z, NAMES[codes], out=out) is out
+        np.testing.assert_array_equal(out, result)
+        strided = np.empty((5000, 10), dtype)[:, ::2]
+        adapter.apply(Z, NAMES[codes], out=strided)
+        np.testing.assert_array_equal(strided, result)
+        assert adapter.apply(Z, NAMES[codes], out=Z) is Z
+        np.testing.assert_array_equal(Z, result)
+
+    def test_the_same_for_any_number_of_threads_and_any_company(self, rng, threads):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter, 5000)
+        results = []
+        for n in (1, 2, 3, 8):
+            threads(n)
+            results.append(adapter.apply(Z, NAMES[codes]))
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+        for rows in (np.arange(5), rng.permutation(5000)[:777], [4321]):
+            some = adapter.apply(Z[rows], NAMES[codes[rows]])
+            np.testing.assert_array_equal(some, results[0][rows])
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("into", [False, True])
+    def test_cells_that_are_not_finite(self, rng, bad, into):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        Z[123, 4] = bad
+        out = np.full_like(Z, 7.0) if into else None
+        with pytest.raises(ValueError, match="Expected finite values.*row 123, column 4"):
+            adapter.apply(Z, NAMES[codes], out=out)
+        assert out is None or (out == 7.0).all()
+
+    @pytest.mark.parametrize("size", [1e15, 1e20, 1e30, 1e200])
+    def test_huge_cells_are_moved_or_refused_in_words(self, rng, size):
+        """Finite, but their squares leave single, then double precision."""
+        adapter = make(rng)
+        Z = np.r_[rng.normal(size=(4, 5)), np.full((1, 5), size)]
+        try:
+            result = adapter.apply(Z, ["a"] * 5)
+        except ValueError as error:
+            assert str(error).startswith("Expected")  # noqa: PT017 - either way is fine
+        else:
+            assert np.isfinite(result).all()
+
+    def test_bad_input(self, rng):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        batch = NAMES[codes].astype(object)
+        batch[7] = "z"
+        for arguments, message in [
+            ((Z, batch), "found unseen 'z'; available: 'a', 'b', 'c'"),
+            ((Z[:, :4], NAMES[codes]), "Expected 5 coordinates per cell, found 4"),
+            ((Z,), "the adapter knows 3 batches"),
+            ((Z, NAMES[codes][:-1]), "one batch label per cell"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                adapter.apply(*arguments)
+
+    def test_one_batch_needs_no_labels(self, rng):
+        adapter = make(rng, sizes=(6,))
+        Z = rng.normal(size=(9, 5))
+        np.testing.assert_array_equal(adapter.apply(Z), adapter.apply(Z, ["a"] * 9))
+
+
+class TestOnePopulationABatch:
+    @given(st.integers(0, 10_000), st.sampled_from([0.0, 300.0]))
+    def test_is_the_adapter_of_the_paper(self, seed, offset):
+        rng = np.random.default_rng(seed)
+        one = make(rng, sizes=(1, 1, 1), offset=offset, bandwidth=(1.0, 0.0, 3.0))
+        Z, codes = cells_for(rng, one, 50)
+        plain = Adapter(one.batches, one.scale, one.shift).apply(Z, NAMES[codes])
+        np.testing.assert_allclose(
+            one.apply(Z, NAMES[codes]), plain, rtol=1e-12, atol=1e-12 * max(1.0, abs(offset))
+        )
+
+
+class TestRows:
+    def test_only_part_of_the_way(self, rng):
+        adapter = make(rng)
+        Z, codes = cells_for(rng, adapter)
+        full = adapter.apply(Z, NAMES[codes])
+        for strength in (0.25, 0.9):
+            part = adapter.eased(strength).apply(Z, NAMES[codes])
+            np.testing.assert_allclose(part - Z, strength * (full - Z), atol=1e-10)
+        np.testing.assert_array_equal(adapter.eased(1.0).apply(Z, NAMES[codes]), full)
+        for dtype in (np.float32, np.float64):
+            same = (Z + 1e3).astype(dtype)
+            np.testing.assert_array_equal(adapter.eased(0.0).apply(same, NAMES[codes]), same)
+
+    def test_join_and_leave_without_touching_others(self, rng):
+        whole = make(rng)
+        Z, codes = cells_for(rng, whole)
+        expected = whole.apply(Z, NAMES[codes])
+        for batch in NAMES:
+            rest = whole.without(batch)
+            assert rest.batches.tolist() == [b for b in "abc" if b != batch]
+            others = NAMES[codes] != batch
+            np.testing.assert_array_equal(
+                rest.apply(Z[others], NAMES[codes][others]), expected[others]
+            )
+            with pytest.raises(ValueError, match="found unseen"):
+                rest.apply(Z, NAMES[codes])
+            alone = whole.without("a" if batch != "a" else "b")
+            alone = alone.without("c" if batch != "c" else "b")
+            for again in (rest.joined(alone), alone.joined(rest)):
+                assert again.batches.tolist() == ["a", "b", "c"]
+                np.testing.assert_array_equal(again.apply(Z, NAMES[codes]), expected)
+                np.testing.assert_array_equal(again.bandwidth, whole.bandwidth)
+
+    def test_saved_and_loaded_to_the_bit(self, rng, tmp_path):
+        adapter = make(rng)
+        adapter.save(tmp_path / "a.safetensors")
+        back = PopulationAdapter.load(tmp_path / "a.safetensors")
+        assert back.batches.tolist() == ["a", "b", "c"]
+        for name in ("bandwidth", "scale", "shift"):
+            np.testing.assert_array_equal(getattr(back, name), getattr(adapter, name))
+        np.testing.assert_array_equal(back.anchors.center, adapter.anchors.center)
+        np.testing.assert_array_equal(back.anchors.batch, adapter.anchors.batch)
+        Z, codes = cells_for(rng, adapter)
+        np.testing.assert_array_equal(back.apply(Z, NAMES[codes]), adapter.apply(Z, NAMES[codes]))
+
+    def test_each_kind_of_file_names_its_reader(self, rng, tmp_path):
+        make(rng).save(tmp_path / "p.safetensors")
+        Adapter.identity(["a"], 2).save(tmp_path / "a.safetensors")
+        with pytest.raises(ValueError, match="PopulationAdapter.load"):
+            Adapter.load(tmp_path / "p.safetensors")
+        with pytest.raises(ValueError, match=r"found one with a row per batch.*Adapter.load"):
+            PopulationAdapter.load(tmp_path / "a.safetensors")
+
+    def test_there_is_no_way_back(self, rng):
+        with pytest.raises(ValueError, match="conditioned on populations; keep the embedding"):
+            make(rng).inverse(np.zeros((2, 5)), ["a", "b"])
+
+    @pytest.mark.parametrize("name", ["scale", "shift"])
+    def test_rows_that_make_no_sense(self, rng, name):
+        adapter = make(rng)
+        parts = {"scale": adapter.scale, "shift": adapter.shift}
+        with pytest.raises(ValueError, match="Expected scale and shift of one shape"):
+            PopulationAdapter(
+                adapter.anchors, adapter.bandwidth, **(parts | {name: parts[name][1:]})
+            )
+        broken = parts[name].copy()
+        broken[0, 0] = np.nan
+        with pytest.raises(ValueError, match=f"Expected a finite {name}"):
+            PopulationAdapter(adapter.anchors, adapter.bandwidth, **(parts | {name: broken}))
+
+
+class TestMovement:
+    def test_is_that_of_cells_that_follow_their_own_population(self, rng):
+        c = make_cells(rng, [300, 80, 200], 4)
+        model = BatchProx(target="population").fit(c.Z, batch=c.codes)
+        adapter = model.adapter_
+        k = adapter.anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        way = adapter.scale[k] * c.Z + adapter.shift[k] - c.Z
+        table = model.movement()
+        assert table.index.tolist() == [0, 1, 2]
+        assert table["n_cells"].tolist() == [300, 80, 200]
+        for b in range(3):
+            own = c.codes == b
+            rms = np.sqrt((way[own] ** 2).sum(1).mean())
+            spread = np.sqrt(c.rows(b).var(0).sum())
+            rows = adapter.anchors.batch == b
+            assert table["moved"][b] == pytest.approx(rms, rel=1e-8)
+            assert table["mean_moved"][b] == pytest.approx(np.linalg.norm(way[own].mean(0)))
+            assert table["relative"][b] == pytest.approx(rms / spread, rel=1e-8)
+            assert table["scale_min"][b] == adapter.scale[rows].min()
+            assert table["scale_median"][b] == np.median(adapter.scale[rows])
+            assert table["scale_max"][b] == adapter.scale[rows].max()

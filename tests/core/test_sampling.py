@@ -1,0 +1,269 @@
+"""Cells drawn by content: which ones, from wherever they are, and in whatever order they come."""
+
+import itertools
+
+import anndata as ad
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scbatchprox import PopulationTarget, set_num_threads
+from scbatchprox.cells import file as stream
+from scbatchprox.cells.dask import LabelledCells
+from scbatchprox.cells.file import Here, open_job
+from scbatchprox.core.labels import Labels
+from scbatchprox.core.sampling import Draw, Sample, drawn_rows, hashes_of
+from scbatchprox.kernels.hashes import Hasher
+from scbatchprox.progress import silent
+from scbatchprox.targets.population.find import looked_at
+
+RULE = PopulationTarget()
+MASK = 2**64 - 1
+
+
+@pytest.fixture
+def threads():
+    yield set_num_threads
+    set_num_threads(None)
+
+
+def splitmix(x):
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def hash_of(row, seed):
+    """One row in whole numbers of Python."""
+    row = [0.0 if x == 0 else x for x in row.tolist()]
+    if len(row) % 2:
+        row = [*row, 0.0]
+    low = np.array(row, np.float32).view(np.uint32).tolist()
+    words = [a + (b << 32) for a, b in zip(low[::2], low[1::2], strict=True)]
+    words = [(w * 0xBF58476D1CE4E5B9) & MASK for w in words]
+    words = [w ^ (w >> 32) for w in words]
+    first = splitmix(seed)
+    factors = [
+        splitmix((first + 0x9E3779B97F4A7C15 * (j + 1)) & MASK) | 1 for j in range(len(words))
+    ]
+    return splitmix((first + sum(w * f for w, f in zip(words, factors, strict=True))) & MASK)
+
+
+class TestHashes:
+    @pytest.mark.parametrize("d", [1, 2, 7, 40])
+    @pytest.mark.parametrize("seed", [0, 5])
+    def test_are_those_of_whole_numbers(self, rng, d, seed):
+        Z = rng.normal(size=(50, d)).astype(np.float32)
+        Z[rng.random(Z.shape) < 0.3] = -0.0
+        assert hashes_of(Z, seed).tolist() == [hash_of(row, seed) for row in Z]
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_depend_on_content_alone(self, rng, dtype, threads):
+        Z = rng.normal(size=(70_000, 3)).astype(dtype)
+        Z[5], Z[69_999] = [0.0, 1.0, -0.0], [-0.0, 1.0, 0.0]
+        threads(1)
+        plain = hashes_of(Z)
+        threads(3)
+        order = rng.permutation(len(Z))
+        np.testing.assert_array_equal(hashes_of(Z[order]), plain[order])
+        np.testing.assert_array_equal(hashes_of(np.asfortranarray(Z)), plain)
+        np.testing.assert_array_equal(hashes_of(sp.csr_matrix(Z)), plain)
+        assert plain[5] == plain[-1]
+        assert len(np.unique(plain)) == len(np.unique(Z + dtype(0), axis=0))
+        assert not np.isin(hashes_of(Z, 1), plain).any()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_tell_small_whole_numbers_apart(self, dtype):
+        """Their low bits are all zero."""
+        Z = np.stack(np.meshgrid(*[np.arange(8)] * 5), -1).reshape(-1, 5).astype(dtype)
+        found = Hasher(5, np.dtype(dtype), len(Z))(Z)
+        assert len(np.unique(found)) == len(Z)
+        # Every bit is a coin.
+        bits = (found[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+        assert np.abs(bits.mean(0) - 0.5).max() < 0.02
+
+
+class TestDrawnRows:
+    def test_are_the_smallest_of_each_batch(self, rng):
+        Z, codes = rng.normal(size=(900, 2)), rng.integers(0, 3, 900)
+        labels, most = Labels.of(codes, 900), np.array([10, 1000, 0])
+        hashes = hashes_of(Z)
+        rows = drawn_rows(hashes, labels, most)
+        expected = []
+        for b, m in enumerate(most):
+            own = np.flatnonzero(codes == b)
+            expected += own[np.argsort(hashes[own])[:m]].tolist()
+        assert rows.tolist() == sorted(expected)
+
+    @given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5, 0.95]))
+    def test_copies_are_drawn_like_other_cells(self, seed, part):
+        """As many as are due, but for chance; their hash alone would draw all or none."""
+        rng = np.random.default_rng(seed)
+        Z = rng.normal(size=(4000, 3))
+        Z[rng.random(4000) < part] = rng.normal(size=3)
+        copies = (Z[:, None] == Z[None, [np.argmax(pd.DataFrame(Z).duplicated(keep=False))]]).all(2)
+        share = copies.mean()
+        rows = drawn_rows(hashes_of(Z), Labels.of(None, 4000), np.array([800]))
+        assert len(set(rows.tolist())) == 800
+        assert abs(copies[rows].mean() - share) < 5 * np.sqrt(share * (1 - share) / 800)
+
+    def test_are_in_the_order_of_content(self, rng):
+        Z, codes = rng.normal(size=(9000, 3)), rng.integers(0, 2, 9000)
+        Z[rng.random(9000) < 0.2] = 1.0
+        labels, order = Labels.of(codes, 9000), rng.permutation(9000)
+        most = np.array([2000, 5000])
+        one = Sample.drawn(Z, labels, most)
+        two = Sample.drawn(Z[order], labels.at(order), most)
+        np.testing.assert_array_equal(one.cells, two.cells)
+        np.testing.assert_array_equal(one.labels.codes, two.labels.codes)
+        assert one.n.tolist() == np.minimum(labels.n, most).tolist()
+
+
+class TestDraws:
+    @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 6))
+    def test_of_parts_are_those_of_the_whole(self, seed, copies, parts):
+        rng = np.random.default_rng(seed)
+        Z, codes = rng.normal(size=(300, 2)), rng.integers(0, 3, 300).astype(np.int32)
+        Z[rng.random(300) < copies] = [1.0, 2.0]
+        labels, most = Labels.of(codes, 300), np.array([20, 300, 0])
+        cuts = np.sort(rng.integers(0, 300, parts - 1)).tolist()
+        edges = [0, *cuts, 300]
+        draws = [
+            Draw.of(Z[lo:hi], codes[lo:hi], most) for lo, hi in itertools.pairwise(edges) if hi > lo
+        ]
+        while len(draws) > 1:  # in any tree
+            at = int(rng.integers(0, len(draws) - 1))
+            draws[at : at + 2] = [Draw.joined(draws[at : at + 2], most)]
+        taken = []
+        result = draws[0].sample(labels, most, lambda rows: taken.append(rows) or Z[rows])
+        expected = Sample.drawn(Z, labels, most)
+        np.testing.assert_array_equal(result.cells, expected.cells)
+        np.testing.assert_array_equal(result.labels.codes, expected.labels.codes)
+        assert copies or not taken  # without copies one pass is enough
+        assert draws[0].hashes.nbytes == 8 * 300
+        assert draws[0].rows.size <= 20 + (codes == 1).sum()
+
+
+def same(a, b):
+    """Equal to rounding: single precision decides which population is nearest."""
+    np.testing.assert_array_equal(a.anchors.center, b.anchors.center)
+    np.testing.assert_array_equal(a.rows.n, b.rows.n)
+    np.testing.assert_allclose(a.rows.mean, b.rows.mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(a.rows.m2, b.rows.m2, rtol=1e-9, atol=1e-8)
+
+
+class TestOrderOfRows:
+    """Within a batch it has no part in what is found: one batch here is looked at in part."""
+
+    @pytest.fixture(params=["plain", "copies", "whole numbers"])
+    def data(self, request, rng):
+        codes = np.repeat([0, 1, 2], [4500, 400, 30])
+        Z = 3.0 * rng.normal(size=(9, 5))[rng.integers(0, 9, codes.size)] + rng.normal(
+            size=(codes.size, 5)
+        )
+        if request.param == "copies":
+            Z[rng.random(codes.size) < 0.4] = 0.5
+        if request.param == "whole numbers":
+            Z = np.round(np.abs(Z))
+        order = rng.permutation(codes.size)
+        return Z, codes, order
+
+    def described(self, Z, codes):
+        return RULE.describe(LabelledCells(Z, Labels.of(codes, len(codes))))
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_in_memory(self, data, dtype):
+        Z, codes, order = data
+        Z = Z.astype(dtype)
+        plain = self.described(Z, codes)
+        same(self.described(Z[order], codes[order]), plain)
+        same(self.described(sp.csr_matrix(Z[order]), codes[order]), plain)
+
+    @pytest.mark.parametrize("chunk", [5000, 700])
+    def test_in_a_dask_array(self, data, chunk):
+        Z, codes, order = data
+        lazy = da.from_array(Z[order], chunks=(chunk, 5))
+        with dask.config.set(scheduler="synchronous"):
+            same(self.described(lazy, codes[order]), self.described(Z, codes))
+
+    @pytest.mark.parametrize("chunk", [1 << 25, 30_000])
+    def test_in_a_file(self, data, tmp_path, monkeypatch, chunk):
+        monkeypatch.setattr(stream, "CHUNK_BYTES", chunk)
+        Z, codes, order = data
+        obs = pd.DataFrame({"batch": pd.Categorical(codes[order].astype(str))})
+        obs.index = obs.index.astype(str)
+        adata = ad.AnnData(obs=obs, obsm={"X_pca": Z[order]})
+        adata.write_h5ad(tmp_path / "cells.h5ad")
+        with open_job(tmp_path / "cells.h5ad", "batch", "X_pca", None, None, None) as job:
+            found = RULE.describe(Here(job, silent))
+        same(found, self.described(Z, codes))
+
+    def test_refined_cells_follow(self, data):
+        from scbatchprox import BatchProx
+
+        Z, codes, order = data
+        plain = BatchProx(target="population").fit_transform(Z, batch=codes)
+        other = BatchProx(target="population").fit_transform(Z[order], batch=codes[order])
+        np.testing.assert_allclose(other, plain[order], rtol=0, atol=1e-5)
+
+    def test_another_seed_draws_others(self, data):
+        Z, codes, _ = data
+        cells = LabelledCells(Z, Labels.of(codes, len(Z)))
+        most = looked_at(cells.labels.n)
+        assert most.tolist() == [3000, 400, 30]
+        one, again, two = (cells.sample(most, seed).of_batch(0) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(one, again)
+        assert (one != two).any()
+
+
+class TestPasses:
+    """A file is read once for a sample, and not at all if it was drawn on the way."""
+
+    def read(self, job, monkeypatch):
+        passes = []
+        chunks = Here.chunks
+
+        def counted(self):
+            passes.append(1)
+            return chunks(self)
+
+        monkeypatch.setattr(Here, "chunks", counted)
+        return passes
+
+    def test_are_few(self, rng, tmp_path, monkeypatch):
+        Z = rng.normal(size=(5000, 4)).astype(np.float32)
+        obs = pd.DataFrame({"batch": pd.Categorical(["a", "b"] * 2500)})
+        obs.index = obs.index.astype(str)
+        ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "c.h5ad")
+        with open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job:
+            passes = self.read(job, monkeypatch)
+            most = np.array([100, 2500])
+            here = Here(job, silent, most)
+            one = here.sample(most)
+            assert len(passes) == 1
+            assert here.sample(most) is one
+            here.moments()
+            assert len(passes) == 2
+            watching = Here(job, silent, most)
+            watching.moments()
+            np.testing.assert_array_equal(watching.sample(most).cells, one.cells)
+            assert len(passes) == 3
+            expected = Sample.drawn(Z, job.labels, most)
+            np.testing.assert_array_equal(one.cells, expected.cells)
+
+    def test_cells_that_are_not_finite(self, rng, tmp_path):
+        Z = rng.normal(size=(500, 4))
+        Z[333, 2] = np.nan
+        obs = pd.DataFrame({"batch": pd.Categorical(["a", "b"] * 250)})
+        obs.index = obs.index.astype(str)
+        ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "c.h5ad")
+        with (
+            open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job,
+            pytest.raises(ValueError, match="row 333, column 2"),
+        ):
+            Here(job, silent).sample(np.array([3, 3]))

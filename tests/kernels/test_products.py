@@ -1,0 +1,303 @@
+"""Products over cells against plain loops in doubles: k-means, nearest centres, moments and mixtures."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans, kmeans_plusplus
+from threadpoolctl import threadpool_limits
+
+import population_oracles as oracles
+from data import make_cells
+from scbatchprox import Moments, PopulationAdapter, PopulationTarget, set_num_threads
+from scbatchprox.cells.dask import LabelledCells
+from scbatchprox.core.anchors import Anchors
+from scbatchprox.core.group_moments import group_moments
+from scbatchprox.core.labels import Labels
+from scbatchprox.kernels import runs as _runs
+from scbatchprox.kernels.kmeans import kmeans, plus_plus
+from scbatchprox.kernels.runs import map_runs, sorted_rows
+
+
+@pytest.fixture
+def threads():
+    yield set_num_threads
+    set_num_threads(None)
+
+
+def slow_plus_plus(X, weight, draws):
+    """One row at a time, in doubles."""
+    near, chosen = np.ones(len(X)), []
+    for draw in draws:
+        mass = weight * near
+        if mass.sum() <= 0:
+            break
+        at = int(np.argmax(np.cumsum(mass) > draw * mass.sum()))
+        far = ((X - X[at]) ** 2).sum(1)
+        near = far if not chosen else np.minimum(near, far)
+        chosen.append(at)
+    return chosen
+
+
+def slow_lloyd(X, weight, C, rounds):
+    for _ in range(rounds):
+        near = oracles.squared_distances(X, C).argmin(1)
+        mass = np.array([weight[near == k].sum() for k in range(len(C))])
+        for k in np.flatnonzero(mass):
+            C[k] = (weight[near == k, None] * X[near == k]).sum(0) / mass[k]
+    return C[mass > 0]
+
+
+class TestKMeans:
+    @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 6), st.booleans())
+    def test_is_the_slow_one(self, seed, k, d, weighted):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(150, d)).astype(np.float32)
+        weight = rng.uniform(0, 3, 150) if weighted else np.ones(150)
+        draws = np.random.default_rng(1).random(k)
+        wide = X.astype(float)
+        assert plus_plus(X, weight, draws).tolist() == slow_plus_plus(wide, weight, draws)
+        expected = slow_lloyd(wide, weight, wide[slow_plus_plus(wide, weight, draws)], 5)
+        result = kmeans(X, weight, k, 5, np.random.default_rng(1))
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("k", [5, 20, 60])
+    def test_is_as_good_as_that_of_scikit_learn(self, rng, k):
+        X = (3.0 * rng.normal(size=(25, 10))[rng.integers(0, 25, 2000)]).astype(np.float32)
+        X += rng.normal(size=X.shape)
+        ours = [
+            oracles.inertia(X, kmeans(X, np.ones(2000), k, 8, np.random.default_rng(s)))
+            for s in range(5)
+        ]
+        theirs = []
+        for seed in range(5):
+            # Their default tries several rows for each centre and takes the best.
+            start, _ = kmeans_plusplus(X, k, random_state=seed, n_local_trials=1)
+            theirs.append(KMeans(k, init=start, n_init=1, max_iter=8).fit(X).inertia_)
+        assert np.mean(ours) < 1.05 * np.mean(theirs)
+
+    def test_finds_what_is_apart(self, rng):
+        at = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0], [100.0, 100.0]])
+        kind = rng.integers(0, 4, 400)
+        X = (at[kind] + rng.normal(size=(400, 2)) - 50.0).astype(np.float32)
+        C = kmeans(X, np.ones(400), 4, 8, rng)
+        means = np.stack([X[kind == t].mean(0, dtype=float) for t in range(4)])
+        np.testing.assert_allclose(C[np.lexsort(C.T)], means[np.lexsort(means.T)], atol=1e-4)
+
+    def test_equal_rows_are_drawn_once_wherever_they_are(self, rng):
+        """Far from the origin products round, but a row is at distance 0 from itself."""
+        rows = (1000.0 + rng.normal(size=(4, 30))).astype(np.float32)
+        X = rows[rng.integers(0, 4, 300)]
+        assert len(plus_plus(X, np.ones(300), rng.random(20))) == 4
+
+
+class TestRuns:
+    @given(st.integers(0, 10_000), st.sampled_from([1, 3, 300, 70_000]), st.integers(1, 400))
+    def test_hold_every_row_once(self, seed, n_batches, n):
+        rng = np.random.default_rng(seed)
+        codes = rng.integers(0, n_batches, n).astype(np.int32)
+        order, start = sorted_rows(codes, n_batches)
+        np.testing.assert_array_equal(order, np.argsort(codes, kind="stable"))
+        np.testing.assert_array_equal(np.diff(start), np.bincount(codes, minlength=n_batches))
+
+    @pytest.mark.parametrize("step", [7, 64, 10_000])
+    def test_are_cut_by_the_codes_alone(self, rng, monkeypatch, threads, step):
+        monkeypatch.setattr(_runs, "PART_ROWS", step)
+        monkeypatch.setattr(_runs, "ROWS_A_BATCH", 1)
+        monkeypatch.setattr(_runs, "RUN_ROWS", 5)
+        codes = np.sort(rng.integers(0, 4, 300))
+        codes[100:250] = rng.integers(0, 4, 150)
+
+        def work(b, rows):
+            found = np.arange(300)[rows]
+            assert (codes[found] == b).all()
+            assert found.size <= 5
+            return found.tolist()
+
+        results = []
+        for n in (1, 4):
+            threads(n)
+            results.append(list(map_runs(work, codes.astype(np.int32), 4)))
+        assert results[0] == results[1]
+        assert sorted(row for _, rows in results[0] for row in rows) == list(range(300))
+
+
+def far_cells(rng, offset, dtype, sizes=(3000, 40, 5, 1)):
+    c = make_cells(rng, list(sizes), 6, offset)
+    return c.Z.astype(dtype), c.codes
+
+
+class TestMomentsAroundAnchors:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("offset", [0.0, 1e4, -1e8])
+    def test_are_those_of_plain_loops(self, rng, dtype, offset):
+        Z, codes = far_cells(rng, offset, dtype)
+        labels = Labels.of(codes, len(Z))
+        anchors = PopulationTarget().describe(LabelledCells(Z, labels)).anchors
+        result = anchors.moments(Z, labels)
+        expected = oracles.moments_of(Z.astype(float), anchors.labels(Z, labels).codes)
+        assert result.batches.tolist() == sorted(expected)
+        scale = max(1.0, abs(offset))
+        for p, (n, mean, m2) in enumerate(expected[k] for k in sorted(expected)):
+            assert result.n[p] == n
+            np.testing.assert_allclose(result.mean[p], mean, rtol=0, atol=1e-13 * scale)
+            # The oracle's own mean is off by as much as a double is there.
+            np.testing.assert_allclose(
+                result.m2[p], m2, rtol=1e-11, atol=n * (1e-15 * scale) ** 2 + 1e-12
+            )
+
+    def test_do_not_cancel(self, rng):
+        """Populations of a spread of 1e-4, ten thousand apart."""
+        center = 1e4 * rng.normal(size=(3, 4))
+        near = rng.integers(0, 3, 500)
+        Z = center[near] + 1e-4 * rng.normal(size=(500, 4))
+        result = Anchors(np.array(["a"]), np.zeros(3, int), center).moments(
+            Z, Labels.of(["a"] * 500, 500)
+        )
+        for k in range(3):
+            gap = Z[near == k] - center[k]
+            np.testing.assert_allclose(result.m2[k], ((gap - gap.mean(0)) ** 2).sum(0), rtol=1e-9)
+
+    @pytest.mark.parametrize("kind", [sp.csr_matrix, np.asfortranarray, np.asarray])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+    def test_any_container_and_number_of_threads(self, rng, kind, dtype, threads):
+        Z = rng.poisson(1.0, (9000, 5)).astype(dtype)
+        codes = rng.integers(0, 3, 9000)
+        labels = Labels.of(codes, 9000)
+        anchors = PopulationTarget().describe(LabelledCells(Z, labels)).anchors
+        plain = anchors.moments(Z, labels)
+        for n in (1, 2, 3, 8):
+            threads(n)
+            other = anchors.moments(kind(Z), labels)
+            for part in ("n", "mean", "m2"):
+                np.testing.assert_array_equal(getattr(other, part), getattr(plain, part))
+
+    @pytest.mark.filterwarnings("error")
+    def test_cells_too_large_for_squares(self, rng):
+        Z = rng.normal(size=(50, 3))
+        Z[7] = 1e200
+        anchors = Anchors(np.array(["all"]), np.zeros(2, int), rng.normal(size=(2, 3)))
+        with pytest.raises(ValueError, match="Expected values of moderate size"):
+            anchors.moments(Z, Labels.of(None, 50))
+
+
+class TestMomentsOfGroups:
+    @given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([0.0, -1e4]))
+    def test_are_those_of_the_compiled_loops(self, seed, groups, offset):
+        rng = np.random.default_rng(seed)
+        Z = offset + rng.normal(size=(200, 3))
+        labels = Labels.of(rng.integers(0, groups, 200), 200)
+        one, two = group_moments(Z, labels), Moments.of(Z, labels)
+        np.testing.assert_array_equal(one.batches, two.batches)
+        np.testing.assert_array_equal(one.n, two.n)
+        np.testing.assert_allclose(one.mean, two.mean, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(one.m2, two.m2, rtol=1e-11, atol=1e-11)
+
+    def test_very_many(self, rng, threads):
+        codes = rng.integers(0, 20_000, 60_000)
+        Z = rng.normal(size=(60_000, 2)).astype(np.float32)
+        results = []
+        for n in (1, 3):
+            threads(n)
+            results.append(group_moments(Z, Labels.of(codes, 60_000)))
+        two = Moments.of(Z, codes)
+        for one in results:
+            np.testing.assert_array_equal(one.mean, results[0].mean)
+            np.testing.assert_array_equal(one.n, two.n)
+            np.testing.assert_allclose(one.m2, two.m2, rtol=1e-10, atol=1e-12)
+
+
+def mixed(rng, K, d, stretch, offset=0.0):
+    center = offset + 2.0 * rng.normal(size=(K, d))
+    scale = rng.uniform(0.5, 1.5, (K, d)) if stretch else np.ones((K, d))
+    shift = (1.0 - scale) * center + rng.normal(size=(K, d))
+    anchors = Anchors(np.array(["a"]), np.zeros(K, int), center)
+    return PopulationAdapter(anchors, np.array([1.5]), scale, shift)
+
+
+class TestMixtures:
+    @given(
+        st.integers(0, 10_000),
+        st.sampled_from([1, 2, 60]),
+        st.booleans(),
+        st.sampled_from([np.float32, np.float64]),
+    )
+    def test_are_those_of_plain_loops(self, seed, K, stretch, dtype):
+        rng = np.random.default_rng(seed)
+        adapter = mixed(rng, K, 7, stretch)
+        Z = (3.0 * rng.normal(size=(50, 7))).astype(dtype)
+        Z[0] *= 40.0  # beyond what single precision has exponents for
+        result = adapter.apply(Z)
+        soft, bound = oracles.mixture(
+            Z, np.zeros(50, int), adapter.anchors.batch, adapter.anchors.center,
+            adapter.bandwidth, adapter.scale, adapter.shift,
+        )  # fmt: skip
+        rounding = 1e-11 if dtype is np.float64 else 1e-6 * (np.abs(Z).max() + 10.0)
+        assert (np.abs(result - soft).max(1) <= bound + rounding).all()
+        # Weights are not cut off: what remains is rounding, also of the oracle's own bound.
+        near = np.arange(50) > 0
+        assert np.abs(result - soft)[near].max() < (1e-4 if dtype is np.float64 else 1e-3)
+
+    @pytest.mark.parametrize("offset", [1e4, 1e8])
+    def test_far_from_the_origin(self, rng, offset):
+        adapter, far = (mixed(np.random.default_rng(3), 20, 5, True, at) for at in (0.0, offset))
+        Z = np.round(3.0 * rng.normal(size=(80, 5)), 2)
+        way, far_way = adapter.apply(Z) - Z, far.apply(Z + offset) - (Z + offset)
+        np.testing.assert_allclose(far_way, way, rtol=0, atol=1e-4 + 1e-15 * offset)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_do_not_depend_on_threads_nor_company(self, rng, dtype, threads):
+        adapter = mixed(rng, 33, 51, True)
+        Z = (2.0 * rng.normal(size=(20_000, 51))).astype(dtype)
+        results = []
+        for n in (1, 2, 3, 8):
+            threads(n)
+            with threadpool_limits(limits=n, user_api="blas"):
+                results.append(adapter.apply(Z))
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+        for rows in (np.arange(3), [19_999], rng.permutation(20_000)[:700]):
+            np.testing.assert_array_equal(adapter.apply(Z[rows]), results[0][rows])
+
+    @pytest.mark.parametrize("given", [np.float32, np.float64])
+    @pytest.mark.parametrize("taken", [np.float32, np.float64])
+    def test_into_either_type(self, rng, given, taken):
+        adapter = mixed(rng, 5, 4, True)
+        Z = rng.normal(size=(300, 4)).astype(given)
+        out = np.empty(Z.shape, taken)
+        adapter.apply(Z, out=out)
+        wide = adapter.apply(Z.astype(np.float64))
+        np.testing.assert_allclose(out, wide, rtol=0, atol=3e-6 if taken is np.float32 else 1e-12)
+
+
+SCRIPT = """
+import sys, numpy as np, scbatchprox
+from scbatchprox import BatchProx, diagnose
+rng = np.random.default_rng(0)
+for dtype in (np.float32, np.float64):
+    Z = (5.0 * rng.normal(size=(6, 8))[rng.integers(0, 6, 5000)] + rng.normal(size=(5000, 8))).astype(dtype)
+    batch = rng.choice(["a", "b", "c"], 5000)
+    model = BatchProx(target="population")
+    model.fit_transform(Z, batch=batch)
+    model.fit_transform(Z, batch=batch, out=np.empty_like(Z))
+    model.transform(Z, batch=batch, out=np.empty_like(Z))
+    model.partial_fit(Z[:900], batch=["d"] * 900)
+    model.partial_fit(Z[:90], batch=["a"] * 90)
+    diagnose(Z, batch, target="population")
+    BatchProx(target="population").fit_transform(Z, batch=batch, population=rng.integers(0, 9, 5000))
+from numba.core.dispatcher import Dispatcher
+for name, module in sorted(sys.modules.items()):
+    if name.startswith("scbatchprox"):
+        for key, thing in vars(module).items():
+            if isinstance(thing, Dispatcher) and thing.signatures:
+                print(thing.__module__.split(".")[1], key)
+"""
+
+
+def test_nothing_is_compiled_for_the_population_target():
+    run = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
+    assert run.stdout.splitlines() == []

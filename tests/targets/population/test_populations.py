@@ -1,0 +1,412 @@
+"""Each batch's own populations: where they are found, who belongs to them, and their moments."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+import population_oracles as oracles
+from data import cells, make_cells
+from scbatchprox import Moments, Populations, PopulationTarget, set_num_threads
+from scbatchprox.cells.dask import LabelledCells
+from scbatchprox.core.anchors import Anchors
+from scbatchprox.core.labels import Labels
+from scbatchprox.kernels.kmeans import kmeans
+from scbatchprox.targets.population.find import anchors_for
+from scbatchprox.targets.population.settings import PopulationSettings
+
+RULE = PopulationTarget()
+
+
+@pytest.fixture
+def threads():
+    yield set_num_threads
+    set_num_threads(None)
+
+
+def described(Z, batch, population=None, known=None):
+    labels = Labels.of(batch, Z.shape[0])
+    given = None if population is None else Labels.of(population, Z.shape[0])
+    return RULE.describe(LabelledCells(Z, labels), known, given)
+
+
+def found(Z, batch, seed=0, **options):
+    labels = Labels.of(batch, Z.shape[0])
+    return anchors_for(labels, LabelledCells(Z, labels).sample, seed, **options)
+
+
+def centers(anchors, batch):
+    return anchors.center[anchors.batch == anchors.batches.tolist().index(batch)]
+
+
+def blobs(rng, n, d=6, K=8, spread=4.0):
+    return spread * rng.normal(size=(K, d))[rng.integers(0, K, n)] + rng.normal(size=(n, d))
+
+
+class TestKMeans:
+    @pytest.mark.parametrize("k", [1, 2, 7, 25])
+    def test_long_runs_end_where_every_centre_is_the_mean_of_its_rows(self, rng, k):
+        X = blobs(rng, 400).astype(np.float32)
+        C = kmeans(X, np.ones(400), k, 300, rng)
+        assert len(C) == k
+        near = oracles.squared_distances(X, C).argmin(1)
+        means = np.stack([X[near == j].astype(float).mean(0) for j in range(k)])
+        np.testing.assert_allclose(C, means, rtol=1e-5, atol=1e-5)
+
+    def test_a_weight_is_a_number_of_equal_rows(self, rng):
+        X = blobs(rng, 200).astype(np.float32)
+        weight = rng.integers(0, 5, 200)
+        one = kmeans(X, weight.astype(float), 9, 20, np.random.default_rng(1))
+        many = np.repeat(X, weight, axis=0)
+        np.testing.assert_allclose(
+            one, kmeans(many, np.ones(len(many)), 9, 20, np.random.default_rng(1)), atol=1e-5
+        )
+
+    def test_no_more_centres_than_distinct_rows(self, rng):
+        rows = rng.normal(size=(3, 4)).astype(np.float32)
+        C = kmeans(rows[rng.integers(0, 3, 100)], np.ones(100), 10, 8, rng)
+        assert len(C) == 3
+        np.testing.assert_allclose(np.sort(C, 0), np.sort(rows, 0), atol=1e-6)
+
+
+class TestAnchors:
+    @pytest.mark.parametrize("n", [200, 1000, 5000])
+    def test_describe_a_batch_about_as_well_as_scikit_learn(self, rng, n):
+        Z = blobs(rng, n, K=30)
+        C = found(Z, np.zeros(n, int)).center
+        best = KMeans(len(C), n_init=2, random_state=0).fit(Z).inertia_
+        # Of 200 cells there are fewer populations than blobs: which of these share one is chance.
+        assert oracles.inertia(Z, C) < (1.3 if n == 200 else 1.05) * best
+
+    def test_are_nearly_the_means_of_their_cells(self, rng):
+        Z = blobs(rng, 1500)
+        populations = described(Z, np.zeros(1500, int))
+        C, means = populations.anchors.center, populations.rows.mean
+        assert 0 <= oracles.inertia(Z, C) - oracles.inertia(Z, means) < 0.05 * oracles.inertia(Z, C)
+
+    @pytest.mark.parametrize(
+        ("n", "wanted"),
+        [
+            (1, 1), (2, 2), (3, 2), (9, 2), (10, 2), (14, 2), (15, 3), (24, 4), (60, 12), (99, 19),
+            (100, 20), (299, 20), (305, 20), (315, 21), (400, 26), (900, 60), (1500, 60),
+        ],
+    )  # fmt: skip
+    def test_their_number_follows_that_of_the_cells(self, rng, n, wanted):
+        """One for 15 cells; a small batch has smaller ones, of 5 or more, until it has 20."""
+        settings = PopulationSettings(cells=15, small=5, enough=20, fewest=2, most=60)
+        C = found(rng.normal(size=(n, 3)), ["a"] * n, settings=settings).center
+        assert 1 <= len(C) <= wanted
+        assert len(C) > 0.8 * wanted  # a centre may end up without cells, most do not
+        assert len(np.unique(C, axis=0)) == len(C)
+
+    def test_their_number_is_a_setting(self, rng):
+        Z, batch = rng.normal(size=(120, 3)), ["a"] * 120
+        cells = LabelledCells(Z, Labels.of(batch, 120))
+        for options, wanted in [
+            ({"cells": 30, "small": 30}, 4),
+            ({"cells": 30, "small": 10, "enough": 7}, 7),
+            ({"cells": 15, "small": 5, "fewest": 25}, 25),
+            ({"most": 3}, 3),
+        ]:
+            settings = PopulationSettings(**options)
+            assert len(found(Z, batch, settings=settings).center) == wanted
+            assert PopulationTarget(settings=settings).describe(cells).rows.n.size == wanted
+
+    @pytest.mark.parametrize("n", range(1, 61, 7))
+    def test_every_population_of_a_small_batch_has_cells(self, rng, n):
+        populations = described(rng.normal(size=(n, 3)), ["a"] * n)
+        assert populations.rows.n.min() > 0
+        assert populations.rows.n.sum() == n
+
+    def test_equal_cells_are_one_population(self):
+        populations = described(np.full((50, 3), 7.25), np.repeat(["a", "b"], 25))
+        np.testing.assert_array_equal(populations.anchors.center, np.full((2, 3), 7.25))
+        assert populations.rows.n.tolist() == [25, 25]
+        np.testing.assert_array_equal(populations.rows.m2, 0.0)
+
+    def test_a_few_distinct_cells_are_as_many_populations(self, rng):
+        rows = rng.normal(size=(3, 5))
+        code = rng.integers(0, 3, 90)
+        populations = described(rows[code], ["a"] * 90)
+        order = np.lexsort(populations.anchors.center.T)
+        expected = np.lexsort(rows.T)
+        np.testing.assert_allclose(populations.anchors.center[order], rows[expected], atol=1e-6)
+        np.testing.assert_array_equal(
+            populations.rows.n[order], np.bincount(code, minlength=3)[expected]
+        )
+
+    def test_depend_on_their_own_batch_alone(self, rng):
+        c = make_cells(rng, [70, 4000, 9, 333], 5)  # one of them is looked at in part
+        for names in (["a", "b", "c", "d"], ["z", "y", "x", "w"], ["m", "a", "z", "b"]):
+            names = np.array(names)
+            together = found(c.Z, names[c.codes])
+            assert together.batches.tolist() == sorted(names)
+            for b in range(4):
+                alone = found(c.rows(b), [names[b]] * len(c.rows(b)))
+                np.testing.assert_array_equal(centers(together, names[b]), alone.center)
+
+    def test_are_found_for_new_batches_and_kept_for_known_ones(self, rng):
+        c = make_cells(rng, [70, 90, 9, 333], 5)
+        known = described(*(x[np.isin(c.codes, [1, 3])] for x in (c.Z, c.codes)))
+        labels = Labels.of(c.codes, len(c.Z))
+        both = anchors_for(labels, LabelledCells(c.Z, labels).sample, 0, known.anchors)
+        whole = found(c.Z, c.codes)
+        assert both.batches.tolist() == [0, 1, 2, 3]
+        for b in (1, 3):
+            np.testing.assert_array_equal(centers(both, b), centers(known.anchors, b))
+        for b in (0, 2):
+            np.testing.assert_array_equal(centers(both, b), centers(whole, b))
+
+    def test_are_the_same_for_any_number_of_threads(self, rng, threads):
+        c = make_cells(rng, [700, 40, 3500], 7)
+        results = []
+        for n in (1, 2, 3, 8):
+            threads(n)
+            results.append(described(c.Z, c.codes))
+        for other in results[1:]:
+            np.testing.assert_array_equal(other.anchors.center, results[0].anchors.center)
+            for part in ("n", "mean", "m2"):
+                np.testing.assert_array_equal(
+                    getattr(other.rows, part), getattr(results[0].rows, part)
+                )
+
+    def test_another_seed_is_another_clustering(self, rng):
+        Z = rng.normal(size=(500, 4))
+        one, again, two = (found(Z, ["a"] * 500, seed).center for seed in (0, 0, 1))
+        np.testing.assert_array_equal(one, again)
+        assert one.shape != two.shape or (one != two).any()
+
+    def test_move_with_the_cells(self, rng):
+        Z = np.round(blobs(rng, 900), 3)
+        far = found(Z + 1e4, ["a"] * 900).center
+        near = found(Z, ["a"] * 900).center
+        assert abs(oracles.inertia(Z, far - 1e4) / oracles.inertia(Z, near) - 1) < 0.01
+
+    @pytest.mark.parametrize("kind", [np.float32, sp.csr_matrix, sp.csc_array, np.asfortranarray])
+    def test_any_container(self, rng, kind):
+        Z = np.round(rng.normal(size=(400, 5)), 2).astype(np.float32)
+        Z[rng.random(Z.shape) < 0.3] = 0.0
+        codes = np.repeat([0, 1], 200)
+        from scbatchprox.core.checks import check_embedding
+
+        expected = described(Z, codes)
+        result = described(check_embedding(kind(Z) if kind is not np.float32 else Z), codes)
+        np.testing.assert_array_equal(result.anchors.center, expected.anchors.center)
+        np.testing.assert_allclose(result.rows.mean, expected.rows.mean, rtol=1e-12)
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_cells_that_are_not_finite(self, rng, bad):
+        Z = rng.normal(size=(80, 3))
+        Z[17, 2] = bad
+        with pytest.raises(ValueError, match="Expected finite values.*row 17, column 2"):
+            described(Z, np.repeat(["a", "b"], 40))
+
+
+class TestLabels:
+    """A cell belongs to the nearest anchor of its own batch."""
+
+    def check(self, anchors, Z, codes, result):
+        dense = np.asarray(Z.toarray() if sp.issparse(Z) else Z, float)
+        assert result.batches.tolist() == list(range(len(anchors.center)))
+        np.testing.assert_array_equal(anchors.batch[result.codes], codes)
+        for b in range(anchors.batches.size):
+            own = np.flatnonzero(anchors.batch == b)
+            Zb, C = dense[codes == b], anchors.center[own]
+            D = oracles.squared_distances(Zb, C)
+            taken = D[np.arange(len(Zb)), np.searchsorted(own, result.codes[codes == b])]
+            middle = C.mean(0)
+            size = max(np.linalg.norm(x - middle, axis=1).max() for x in (Zb, C))
+            # Ties within single precision may go either way.
+            assert (taken - D.min(1)).max() <= 1e-5 * size**2
+
+    @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_are_the_nearest_of_the_own_batch(self, rng, dtype, offset, threads):
+        c = make_cells(rng, [500, 33, 4, 1, 260], 6, offset)
+        Z = c.Z.astype(dtype)
+        anchors = found(Z, c.codes)
+        labels = Labels.of(c.codes, len(Z))
+        first = None
+        for n in (1, 2, 3):
+            threads(n)
+            result = anchors.labels(Z, labels)
+            self.check(anchors, Z, c.codes, result)
+            first = result.codes if first is None else first
+            np.testing.assert_array_equal(result.codes, first)
+
+    @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
+    def test_sparse(self, rng, kind):
+        Z = rng.poisson(0.5, (300, 9)).astype(float)
+        codes = rng.integers(0, 3, 300)
+        anchors = found(Z, codes)
+        result = anchors.labels(kind(Z), Labels.of(codes, 300))
+        self.check(anchors, kind(Z), codes, result)
+        np.testing.assert_array_equal(result.codes, anchors.labels(Z, Labels.of(codes, 300)).codes)
+
+    def test_some_batches_and_any_rows(self, rng):
+        """Where a row stands, and what comes with it, has no part in where it belongs."""
+        c = make_cells(rng, [4500, 33, 260], 6)
+        anchors = found(c.Z, c.codes)
+        whole = anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        rows = rng.permutation(np.flatnonzero(c.codes != 1))[:97]
+        some = anchors.labels(c.Z[rows], Labels.of(c.codes[rows], 97)).codes
+        np.testing.assert_array_equal(some, whole[rows])
+
+    def test_one_cell_far_away_does_not_blur_the_others(self, rng):
+        Z = blobs(rng, 600)
+        Z[100] = 1e6
+        anchors = found(Z, np.zeros(600, int))
+        codes = anchors.labels(Z, Labels.of(np.zeros(600, int), 600)).codes
+        D = oracles.squared_distances(Z, anchors.center)
+        near = np.arange(600) != 100
+        excess = (D[np.arange(600), codes] - D.min(1))[near]
+        assert (excess > 0.01).mean() < 0.01
+
+    def test_unknown_batch(self, rng):
+        anchors = found(rng.normal(size=(40, 3)), np.repeat(["a", "b"], 20))
+        with pytest.raises(ValueError, match="found unseen 'c'; available: 'a', 'b'"):
+            anchors.labels(rng.normal(size=(2, 3)), Labels.of(["a", "c"], 2))
+
+
+def assert_moments(a, b, rtol=1e-10):
+    assert a.batches.tolist() == b.batches.tolist()
+    np.testing.assert_array_equal(a.n, b.n)
+    np.testing.assert_allclose(a.mean, b.mean, rtol=rtol, atol=1e-10)
+    np.testing.assert_allclose(a.m2, b.m2, rtol=rtol, atol=1e-8)
+
+
+def assert_populations(a, b, rtol=1e-10):
+    assert a.batches.tolist() == b.batches.tolist()
+    np.testing.assert_array_equal(a.anchors.batch, b.anchors.batch)
+    np.testing.assert_array_equal(a.anchors.center, b.anchors.center)
+    assert_moments(a.rows, b.rows, rtol)
+
+
+def some_of(c, *batches):
+    rows = np.isin(c.codes, batches)
+    return c.Z[rows], c.codes[rows]
+
+
+class TestMoments:
+    @given(cells(max_batches=6), st.booleans())
+    def test_of_populations_add_up_to_those_of_batches(self, c, given):
+        labels = np.arange(len(c.Z)) % 3 if given else None
+        populations = described(c.Z, c.codes, labels)
+        whole = Moments.of(c.Z, c.codes)
+        assert_moments(populations.by_batch, whole)
+        assert populations.n_cells == len(c.Z)
+        assert populations.width == c.d
+
+    @given(cells(max_batches=5))
+    def test_are_those_of_the_cells_around_each_anchor(self, c):
+        populations = described(c.Z, c.codes)
+        anchors = populations.anchors
+        codes = anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        expected = oracles.moments_of(c.Z, codes)
+        assert sorted(expected) == list(range(len(anchors.center)))
+        for p, (n, mean, m2) in expected.items():
+            assert populations.rows.n[p] == n
+            np.testing.assert_allclose(populations.rows.mean[p], mean, rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(populations.rows.m2[p], m2, rtol=1e-8, atol=1e-8)
+        for b in range(c.B):
+            within = sum(m2.sum() for p, (_, _, m2) in expected.items() if anchors.batch[p] == b)
+            assert populations.within[b] == pytest.approx(within / (c.codes == b).sum(), abs=1e-9)
+
+    def test_given_populations_are_pairs_of_labels(self, rng):
+        c = make_cells(rng, [50, 40, 30], 4)
+        kind = rng.choice(["T", "B", "NK"], len(c.Z))
+        kind[c.codes == 2] = "mast"
+        batch = np.array(["x", "y", "w"])[c.codes]
+        populations = described(c.Z, batch, kind)
+        expected = oracles.moments_of(c.Z, list(zip(batch.tolist(), kind.tolist(), strict=True)))
+        assert populations.batches.tolist() == ["w", "x", "y"]
+        assert populations.batches[populations.anchors.batch].tolist() == [b for b, _ in expected]
+        for p, (n, mean, m2) in enumerate(expected.values()):
+            assert populations.rows.n[p] == n
+            np.testing.assert_allclose(populations.rows.mean[p], mean, rtol=1e-12)
+            np.testing.assert_allclose(populations.rows.m2[p], m2, rtol=1e-10)
+        np.testing.assert_array_equal(populations.anchors.center, populations.rows.mean)
+
+    @pytest.mark.parametrize("order", list(itertools.permutations([[0], [1, 3], [2]])))
+    def test_batches_merge_in_any_order(self, rng, order):
+        c = make_cells(rng, [50, 400, 30, 7], 4)
+        parts = [described(*some_of(c, *batches)) for batches in order]
+        merged = parts[0].merge(parts[1]).merge(parts[2])
+        assert_populations(merged, described(c.Z, c.codes))
+
+    def test_more_cells_of_a_batch_join_its_populations(self, rng):
+        c = make_cells(rng, [300, 200], 4)
+        first = np.arange(len(c.Z)) < 250
+        before = described(c.Z[first], c.codes[first])
+        more = described(c.Z[~first], c.codes[~first], known=before)
+        merged = before.merge(more)
+        np.testing.assert_array_equal(merged.anchors.center, before.anchors.center)
+        codes = before.anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        expected = Moments.of(c.Z, codes)
+        np.testing.assert_array_equal(merged.rows.n, expected.n)
+        np.testing.assert_allclose(merged.rows.mean, expected.mean, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(merged.rows.m2, expected.m2, rtol=1e-10, atol=1e-10)
+        assert_moments(merged.by_batch, Moments.of(c.Z, c.codes))
+
+    def test_a_single_cell_more(self, rng):
+        c = make_cells(rng, [60, 50], 3, offset=1e4)
+        before = described(c.Z, c.codes)
+        more = described(c.Z[:1] + 0.1, c.codes[:1], known=before)
+        assert more.batches.tolist() == [c.codes[0]]
+        assert more.n_cells == 1
+        np.testing.assert_allclose(more.by_batch.mean, c.Z[:1] + 0.1, rtol=1e-12)
+        np.testing.assert_allclose(more.by_batch.m2, 0.0, atol=1e-12)
+        merged = before.merge(more)
+        assert merged.n_cells == 111
+        both = np.r_[c.Z, c.Z[:1] + 0.1], np.r_[c.codes, c.codes[:1]]
+        assert_moments(merged.by_batch, Moments.of(*both))
+
+    def test_cells_counted_at_other_anchors_are_refused(self, rng):
+        c = make_cells(rng, [60, 50], 3)
+        populations = described(c.Z, c.codes)
+        with pytest.raises(ValueError, match="Expected more cells of a known batch"):
+            populations.merge(described(c.Z + 0.5, c.codes))
+
+    def test_dropped_and_selected_batches(self, rng):
+        c = make_cells(rng, [50, 400, 30, 7], 4)
+        whole = described(c.Z, c.codes)
+        assert_populations(whole.drop(1), described(*some_of(c, 0, 2, 3)))
+        assert_populations(whole.select([3, 1]), described(*some_of(c, 1, 3)))
+        assert_populations(whole.select([0]).merge(whole.select([2, 3])), whole.drop(1))
+        none = whole.select([])
+        assert none.n_cells == 0
+        assert_populations(none.merge(whole), whole)
+        assert_populations(whole.merge(none), whole)
+        with pytest.raises(KeyError, match="found 9; available: 0, 1, 2, 3"):
+            whole.drop(9)
+
+    def test_long_names_come_after_short_ones(self, rng):
+        """Arrays of names have a width: none may be cut when batches meet."""
+        Z = rng.normal(size=(90, 3))
+        short, long = described(Z[:40], ["a"] * 40), described(Z[40:], ["a longer name"] * 50)
+        merged = short.merge(long)
+        assert merged.batches.tolist() == ["a", "a longer name"]
+        assert merged.by_batch.n.tolist() == [40, 50]
+        assert merged.select(["a longer name"]).n_cells == 50
+        assert short.select(["a longer name"]).n_cells == 0
+
+    def test_other_widths_do_not_merge(self, rng):
+        one = described(rng.normal(size=(40, 3)), ["a"] * 40)
+        two = described(rng.normal(size=(40, 4)), ["b"] * 40)
+        with pytest.raises(ValueError, match="Expected moments of 3 coordinates, found 4"):
+            one.merge(two)
+
+
+def test_anchors_tell_where_each_batch_begins():
+    anchors = Anchors(np.array(["a", "b"]), np.array([0, 0, 1]), np.arange(6.0).reshape(3, 2))
+    assert anchors.start.tolist() == [0, 2, 3]
+    np.testing.assert_array_equal(anchors.origin, [[1.0, 2.0], [4.0, 5.0]])
+    populations = Populations(
+        anchors, Moments(np.arange(3), np.array([1, 3, 2]), np.zeros((3, 2)), np.zeros((3, 2)))
+    )
+    assert populations.by_batch.n.tolist() == [4, 2]
