@@ -32,6 +32,14 @@ def squared_distances(Z, C):
     return np.stack([((np.asarray(Z, float) - c) ** 2).sum(1) for c in np.asarray(C, float)], 1)
 
 
+def nearest_row(Z, codes, rows):
+    """The row, of moments or anchors, of the own batch that is nearest to each cell; by brute force."""
+    points = rows.center if hasattr(rows, "center") else rows.anchors
+    D = squared_distances(Z, points)
+    D[np.asarray(codes)[:, None] != rows.batch] = np.inf
+    return D.argmin(1)
+
+
 def inertia(Z, C):
     """Sum of squared distances to the nearest of some centres."""
     return squared_distances(Z, C).min(1).sum()

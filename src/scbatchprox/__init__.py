@@ -14,19 +14,17 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .api.anndata import refine
+    from .api.diagnose import diagnose
     from .api.estimator import BatchProx
     from .api.files import apply_file, refine_file
     from .atlas import Atlas
     from .core.adapter import Adapter
-    from .core.conditioned import PopulationAdapter
-    from .core.moments import Moments
-    from .core.populations import Populations
-    from .core.problem import Problem, Weights
+    from .core.fit import Fit, Method
+    from .core.moments import Moments, Pooled
+    from .core.problem import Problem, Target, Weights
     from .core.solvers import Adam, Exact, History, Solution
-    from .diagnosis.diagnose import diagnose
     from .errors import InputError
     from .kernels.threads import get_num_threads, set_num_threads
-    from .targets.base import Target
     from .targets.moment import MomentTarget
     from .targets.population.settings import PopulationSettings
     from .targets.population.target import PopulationTarget
@@ -37,14 +35,15 @@ __all__ = [
     "Atlas",
     "BatchProx",
     "Exact",
+    "Fit",
     "History",
     "InputError",
+    "Method",
     "MomentTarget",
     "Moments",
-    "PopulationAdapter",
+    "Pooled",
     "PopulationSettings",
     "PopulationTarget",
-    "Populations",
     "Problem",
     "Solution",
     "Target",
@@ -65,20 +64,21 @@ _HOMES = {
     "Atlas": "atlas",
     "BatchProx": "api.estimator",
     "Exact": "core.solvers",
+    "Fit": "core.fit",
     "History": "core.solvers",
     "InputError": "errors",
+    "Method": "core.fit",
     "MomentTarget": "targets.moment",
     "Moments": "core.moments",
-    "PopulationAdapter": "core.conditioned",
+    "Pooled": "core.moments",
     "PopulationSettings": "targets.population.settings",
     "PopulationTarget": "targets.population.target",
-    "Populations": "core.populations",
     "Problem": "core.problem",
     "Solution": "core.solvers",
-    "Target": "targets.base",
+    "Target": "core.problem",
     "Weights": "core.problem",
     "apply_file": "api.files",
-    "diagnose": "diagnosis.diagnose",
+    "diagnose": "api.diagnose",
     "get_num_threads": "kernels.threads",
     "refine": "api.anndata",
     "refine_file": "api.files",

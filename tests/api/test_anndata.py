@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from data import make_cells
-from scbatchprox import Adam, BatchProx, refine
+from scbatchprox import Adam, Adapter, BatchProx, MomentTarget, PopulationTarget, refine
 
 
 @pytest.fixture
@@ -53,7 +53,8 @@ def test_inplace_false_returns_the_array(adata):
 
 def test_every_option_reaches_the_model(adata):
     options = dict(
-        rounds=2, lambda_target=0.7, mu=0.01, lambda_id=0.02, eps=1e-3, variance_matching=False,
+        rounds=2, lambda_target=0.7, mu=0.01, lambda_id=0.02,
+        target=MomentTarget(variance_matching=False, eps=1e-3),
         solver=Adam(seed=9), strength=0.5,
     )  # fmt: skip
     refine(adata, "batch", key_added="mine", **options)
@@ -136,3 +137,26 @@ def test_joined_names_must_stay_apart(adata):
     adata.obs["b"] = np.where(np.arange(125) % 2, "z", "y | z")
     with pytest.raises(ValueError, match="two that read the same"):
         refine(adata, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "target", ["moment", "population", PopulationTarget(conditioned=False)], ids=str
+)
+def test_rows_in_uns_say_whose_they_are(rng, target, tmp_path):
+    """The record of a refinement is enough to repeat it, also after a file."""
+    c = make_cells(rng, [200, 90, 60], 4)
+    names = np.array(["z", "a", "m"])[c.codes]
+    adata = ad.AnnData(obs=pd.DataFrame({"batch": names}, index=np.arange(350).astype(str)))
+    adata.obsm["X_pca"] = c.Z
+    refine(adata, "batch", target=target)
+    adata.write_h5ad(tmp_path / "x.h5ad")
+    done = ad.read_h5ad(tmp_path / "x.h5ad").uns["X_pca_batchprox"]
+    assert len(done["row_batch"]) == len(done["scale"]) == len(done["shift"])
+    assert list(done["batches"]) == ["a", "m", "z"]
+    batch = np.searchsorted(done["batches"], done["row_batch"])
+    assert sorted(set(batch)) == [0, 1, 2]
+    populations = [done[name] for name in ("anchors", "bandwidth") if name in done]
+    adapter = Adapter(
+        done["batches"].astype(str), batch, done["scale"], done["shift"], *populations
+    )
+    np.testing.assert_array_equal(adapter.apply(c.Z, names), adata.obsm["X_pca_batchprox"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from scbatchprox import Adam, BatchProx
+from scbatchprox import Adam, BatchProx, MomentTarget
 
 CASES = {
     "one dimension": (np.zeros(5), None, r"Expected 2D array .* found 1D array of shape \(5,\)"),
@@ -99,10 +99,7 @@ class TestTransform:
         ({"solver": 3}, "Expected solver to be one of"),
         ({"mu": -1}, "Expected mu to be a finite number >= 0, found -1"),
         ({"lambda_target": 0, "mu": 0, "lambda_id": 0}, "found all three zero"),
-        ({"eps": -1}, "Expected eps"),
-        ({"eps": None}, "Expected eps to be a number, found None"),
         ({"mu": "0.1"}, "Expected mu to be a number, found '0.1'"),
-        ({"variance_matching": "False"}, "Expected variance_matching to be True or False"),
         ({"strength": 1.5}, "Expected strength between 0 and 1, found 1.5"),
         ({"strength": -0.1}, "Expected strength"),
         ({"solver": Adam}, "Expected solver to be one of"),
@@ -111,3 +108,16 @@ class TestTransform:
 def test_parameters(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         BatchProx(**options).fit(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eps": -1}, "Expected eps"),
+        ({"eps": None}, "Expected eps to be a number, found None"),
+        ({"variance_matching": "False"}, "Expected variance_matching to be True or False"),
+    ],
+)
+def test_options_of_the_moment_target(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        MomentTarget(**options)

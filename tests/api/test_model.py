@@ -47,7 +47,7 @@ def test_names_and_order_of_cells_do_not_matter(c):
 def test_defaults_are_the_documented_ones():
     assert BatchProx().get_params() == dict(
         target="moment", solver="exact", rounds="auto", lambda_target=0.5, mu=1e-3, lambda_id=1e-3,
-        eps=1e-6, variance_matching=True, strength=1.0,
+        strength=1.0,
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def test_a_failed_fit_keeps_the_earlier_one(rng):
         model.fit_transform(c.Z[:, :2], batch=c.codes, out=np.empty((3, 3)))
     assert model.scale_ is scale
     assert model.n_features_in_ == 3
-    assert model.moments_.width == 3
+    assert model.moments_.n_dims == 3
 
 
 def test_labels_in_the_place_of_y_are_noticed(rng):

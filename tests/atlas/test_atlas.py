@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data import make_cells
-from scbatchprox import Adam, Atlas, BatchProx, Moments, __version__
+from scbatchprox import Adam, Atlas, BatchProx, Moments, MomentTarget, __version__
 from scbatchprox.atlas import cell_scores, judge
 from scbatchprox.atlas.judging import CELL_FAR
 from scbatchprox.cli.app import app
@@ -46,6 +46,11 @@ def atlas(path, c):
     return atlas
 
 
+def empty_moments(n_batches):
+    names = np.array(["x"] * n_batches, str)
+    return Moments.per_batch(names, np.zeros(n_batches, int), *np.zeros((2, n_batches, 4)))
+
+
 def of(c, *names):
     some = np.isin(NAMES[c.codes], names)
     return c.Z[some], NAMES[c.codes[some]]
@@ -70,7 +75,7 @@ def assert_same_model(a, b):
     np.testing.assert_array_equal(a.scale_, b.scale_)
     np.testing.assert_array_equal(a.shift_, b.shift_)
     for part in ("reference", "added", "moments"):
-        one, two = getattr(a.seen_, part), getattr(b.seen_, part)
+        one, two = getattr(a.fit_, part), getattr(b.fit_, part)
         assert one.batches.tolist() == two.batches.tolist()
         for name in ("n", "mean", "m2"):
             np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
@@ -84,7 +89,7 @@ class TestGrowing:
         assert atlas.params["rounds"] is None
         assert sorted(content(path)) == ["atlas.json"]
 
-    @pytest.mark.parametrize("options", [{}, {"rounds": None, "variance_matching": False}])
+    @pytest.mark.parametrize("options", [{}, {"rounds": None, "target": MomentTarget(False)}])
     def test_first_arrival_is_a_fit(self, path, c, options):
         atlas = Atlas.create(path, **options)
         arrival = atlas.add(*of(c, "a", "b"))
@@ -182,7 +187,7 @@ class TestGrowing:
         for k, factor in enumerate((1, 1000)):
             m = Moments.of(c.Z, NAMES[c.codes])
             atlas = Atlas.create(tmp_path / str(k))
-            atlas.add(Moments(m.batches, m.n * factor, m.mean, m.m2 * factor))
+            atlas.add(Moments.per_batch(m.batches, m.n * factor, m.mean, m.m2 * factor))
             sizes.append((tmp_path / str(k) / "versions/000002.safetensors").stat().st_size)
         assert abs(sizes[0] - sizes[1]) < 16
 
@@ -270,7 +275,7 @@ class TestJudging:
             assert row["nearest"] == min(apart, key=apart.get)
             np.testing.assert_allclose(row["nearest_distance"], min(apart.values()))
             np.testing.assert_allclose(
-                row["width"], np.exp(np.log(new.std(0) / within).mean()), rtol=1e-10
+                row["spread_ratio"], np.exp(np.log(new.std(0) / within).mean()), rtol=1e-10
             )
             after = fitted(c, "a", "b", "c").partial_fit(new, batch=[name] * len(new))
             moved = after.transform(new, batch=[name] * len(new)) - new
@@ -317,7 +322,7 @@ class TestJudging:
         other = Moments.of(np.c_[rng.normal(size=(40, 3)), np.full(40, 3.0)], ["x"] * 40)
         assert judge(model, other)["level"].tolist() == ["very far"]
         single = judge(model, Moments.of(Z[:1], ["x"]))
-        assert np.isnan(single["width"].item())
+        assert np.isnan(single["spread_ratio"].item())
         assert single["level"].tolist() == ["close"]
         assert np.isfinite(cell_scores(Moments.of(Z[:1]), Z)).all()
 
@@ -367,9 +372,9 @@ class TestBadInput:
             (lambda a, c: a.add(c.Z[:9, :2], ["x"] * 9), ValueError, "4 coordinates, .*, found 2"),
             (lambda a, c: a.add(*of(c, "c"), upstream="scVI"), ValueError, "upstream .* 'PCA', found 'scVI'"),
             (lambda a, c: a.add(c.Z[:0], []), ValueError, "at least one cell"),
-            (lambda a, c: a.add(Moments(np.array(["x"]), np.array([0]), *np.zeros((2, 1, 4)))), ValueError,
+            (lambda a, c: a.add(empty_moments(1)), ValueError,
              "cells in every batch, found none in 'x'"),
-            (lambda a, c: a.add(Moments(np.array([], str), np.array([], int), *np.zeros((2, 0, 4)))),
+            (lambda a, c: a.add(empty_moments(0)),
              ValueError, "cells in every batch, found none"),
             (lambda a, c: a.add(c.Z[:9] * np.nan, ["x"] * 9), ValueError, "36 NaN"),
             (lambda a, c: a.add(c.Z[:9], [1] * 9), TypeError, "of one type"),
@@ -505,7 +510,7 @@ class TestCrash:
             import numpy as np
             from scbatchprox import Atlas, Moments
             data = np.load({str(tmp_path / "c.npz")!r})
-            moments = Moments(np.array(["c"]), data["n"], data["mean"], data["m2"])
+            moments = Moments.per_batch(np.array(["c"]), data["n"], data["mean"], data["m2"])
             origin = Path({str(path)!r})
             real = {{name: getattr(os, name) for name in ("replace", "fsync", "open", "close")}}
 
@@ -774,7 +779,7 @@ class TestCommands:
             (row,) = answer("add", at, tmp_path / f"{name}.h5ad", "--dry-run")["judgement"]
             advice[name] = row["advice"]
             assert f"Advice: {row['advice']}." in " ".join(told[name].split())
-            assert ("partnered" in row) == (target == "population")
+            assert ("matched" in row) == (target == "population")
         assert content(at) == before
         assert advice["alike"] == "safe"
         if target == "population":
@@ -905,3 +910,48 @@ class TestCommands:
         for name in ("init", "add", "forget", "apply", "log", "diff", "rollback"):
             shown = " ".join(run(name, "--help").stdout.split())
             assert f"Example: scbatchprox atlas {name}" in shown
+
+
+class TestDiff:
+    """Batches are held against themselves, however many rows each has."""
+
+    @pytest.fixture
+    def atlas(self, rng, path):
+        """Populations: three batches of which the second has by far the most."""
+        self.c = make_cells(rng, [40, 900, 60, 50], 4)
+        atlas = Atlas.create(path, target="population")
+        for some in ([0, 1, 2], [3]):
+            rows = np.isin(self.c.codes, some)
+            atlas.add(self.c.Z[rows], np.array(list("abcd"))[self.c.codes[rows]], force=True)
+        return atlas
+
+    def test_frozen_batches_do_not_change(self, atlas):
+        rows = atlas.diff(2, 3).rows
+        assert rows.index.tolist() == ["a", "b", "c"]
+        assert (rows[["scale_change", "shift_change", "mean_moved"]] == 0).all(axis=None)
+        assert rows["n_cells"].tolist() == [40, 900, 60]
+
+    def test_changes_are_those_of_the_batch_itself(self, atlas):
+        """Without the first batch all others are fitted anew, to the same populations."""
+        atlas.forget("a")
+        rows = atlas.diff(3, 4).rows
+        old, new = atlas.model_at(3), atlas.model_at(4)
+        for name in ("b", "c", "d"):
+            mine = [
+                model.shift_[model.batches_[model.adapter_.batch] == name] for model in (old, new)
+            ]
+            n = new.fit_.moments.select([name]).n
+            moved = np.average(mine[1] - mine[0], axis=0, weights=n)
+            assert rows.loc[name, "shift_change"] == np.abs(mine[1] - mine[0]).max()
+            assert rows.loc[name, "mean_moved"] == pytest.approx(np.sqrt((moved**2).mean()))
+        assert len(set(rows["shift_change"])) == 3
+
+    def test_populations_that_were_found_anew(self, atlas, path, rng):
+        """Their rows cannot be compared; how far the batch moves can."""
+        more = rng.normal(size=(30, 4))
+        atlas.forget("d")
+        atlas.add(self.c.Z[self.c.codes == 3][:30] + more, ["d"] * 30, force=True)
+        rows = atlas.diff(3, 5).rows
+        assert np.isnan(rows.loc["d", "shift_change"])
+        assert rows.loc["d", "mean_moved"] > 0
+        assert rows.loc["a", "shift_change"] == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, MomentTarget
 from scbatchprox.bench.baselines import METHODS, Recipe, batchprox, embed, harmony
 from scbatchprox.bench.baselines.embeddings import query_cells
 from scbatchprox.bench.compositions import Composition
@@ -67,7 +67,11 @@ class TestMethods:
 
     def test_batchprox_is_the_model(self, cells):
         Z, batch = cells.adata.obsm["X_pca"], cells.adata.obs["batch"]
-        for params in ({}, {"rounds": None}, {"mu": 0.0, "variance_matching": False}):
+        for params in (
+            {},
+            {"rounds": None},
+            {"mu": 0.0, "target": MomentTarget(variance_matching=False)},
+        ):
             expected = BatchProx(**params).fit_transform(Z, batch=batch)
             np.testing.assert_array_equal(batchprox(**params)(Z, batch, 3), expected)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, MomentTarget
 from scbatchprox.bench.baselines import Embedding
 from scbatchprox.bench.compositions import Composition
 from scbatchprox.bench.datasets import Dataset
@@ -601,7 +601,7 @@ class TestRun:
 
         for variant, params in {
             "full": {},
-            "mean-only": {"variance_matching": False},
+            "mean-only": {"target": MomentTarget(variance_matching=False)},
             "w/o FedProx": {"mu": 0.0},
             "w/o identity": {"lambda_id": 0.0},
         }.items():

@@ -237,7 +237,7 @@ def _moments(n_batches, d):
     from scbatchprox import Moments
 
     ones = np.ones((n_batches, d))
-    return Moments(np.arange(n_batches), np.full(n_batches, 100), ones, 100 * ones)
+    return Moments.per_batch(np.arange(n_batches), np.full(n_batches, 100), ones, 100 * ones)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -90,14 +90,14 @@ class TestRefine:
             0.01, "--local-epochs", 2, "--batch-size", 32, "--target", "moment",
             "--key-added", "mine", "--use-rep", "X_pca", "--strength", 0.5,
         )  # fmt: skip
-        params = params_as_json(BatchProx.load(model))
+        params = params_as_json(BatchProx.load(model).get_params(deep=False))
         assert params["solver"] | {"betas": 0, "adam_eps": 0} == {
             "name": "adam", "lr": 0.01, "local_epochs": 2, "batch_size": 32, "seed": 5,
             "betas": 0, "adam_eps": 0,
         }  # fmt: skip
         assert {name: params[name] for name in params if name != "solver"} == {
-            "target": "moment", "rounds": 2, "lambda_target": 0.7, "mu": 0.01, "lambda_id": 0.02,
-            "eps": 1e-3, "variance_matching": False, "strength": 0.5,
+            "target": {"name": "moment", "eps": 1e-3, "variance_matching": False}, "rounds": 2,
+            "lambda_target": 0.7, "mu": 0.01, "lambda_id": 0.02, "strength": 0.5,
         }  # fmt: skip
         assert "mine" in ad.read_h5ad(path).obsm
         assert len(BatchProx.load(model).batches_) == 6

@@ -14,7 +14,7 @@ from scbatchprox import Adapter, BatchProx, Moments, get_num_threads, set_num_th
 
 
 def some_adapter(rng, B=3, d=4, batches=None):
-    return Adapter(
+    return Adapter.per_batch(
         np.array(batches or list("abcdefgh")[:B]),
         rng.uniform(0.5, 2.0, (B, d)),
         rng.normal(size=(B, d)),
@@ -134,7 +134,7 @@ def test_movement_is_what_the_cells_do(rng):
 
 
 def test_zero_scale_cannot_be_inverted(rng):
-    adapter = Adapter(np.array(["a"]), np.array([[1.0, 0.0]]), np.zeros((1, 2)))
+    adapter = Adapter.per_batch(np.array(["a"]), np.array([[1.0, 0.0]]), np.zeros((1, 2)))
     with pytest.raises(ValueError, match="found 0 for batch 'a', column 1"):
         adapter.inverse(rng.normal(size=(3, 2)))
 
@@ -156,11 +156,11 @@ class TestFile:
     def test_layout_is_the_documented_one(self, rng, tmp_path):
         adapter = some_adapter(rng, 2, 5)
         adapter.save(tmp_path / "a.safetensors")
-        assert set(load_file(tmp_path / "a.safetensors")) == {"scale", "shift"}
+        assert set(load_file(tmp_path / "a.safetensors")) == {"batch", "scale", "shift"}
         raw = (tmp_path / "a.safetensors").read_bytes()
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
         assert header["format"] == "scbatchprox"
-        assert header["format_version"] == "1"
+        assert header["format_version"] == "2"
         assert header["kind"] == "adapter"
         assert header["scbatchprox_version"] == scbatchprox.__version__
         assert json.loads(header["batches"]) == ["a", "b"]
@@ -191,7 +191,7 @@ class TestFile:
             ("absent", "found no file at"),
             ("truncated", "damaged or of another kind"),
             ("foreign", "Expected a file written by scbatchprox"),
-            ("newer", "Expected file format 1 or older, found '2'.*upgrade"),
+            ("newer", "Expected file format 2 or older, found '3'.*upgrade"),
             ("kind", "Expected a saved model, found a saved 'adapter'"),
         ],
     )
@@ -206,7 +206,7 @@ class TestFile:
         elif damage == "foreign":
             save_file({"scale": np.ones((1, 1))}, path)
         elif damage == "newer":
-            path.write_bytes(raw.replace(b'"format_version":"1"', b'"format_version":"2"'))
+            path.write_bytes(raw.replace(b'"format_version":"2"', b'"format_version":"3"'))
         load = BatchProx.load if damage == "kind" else Adapter.load
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             load(path)
@@ -239,9 +239,9 @@ def test_survives_a_fork_and_concurrent_callers(rng):
 @pytest.mark.parametrize("bad", [np.ones((2, 4)), np.ones((3, 5)), np.ones(3)])
 def test_shapes_must_agree(bad):
     with pytest.raises(ValueError, match=r"Expected scale and shift of one shape \(3, d\)"):
-        Adapter(np.array(list("abc")), bad, np.ones((3, 4)))
+        Adapter.per_batch(np.array(list("abc")), bad, np.ones((3, 4)))
 
 
 def test_entries_must_be_finite():
-    with pytest.raises(ValueError, match="Expected a finite shift"):
-        Adapter(np.array(["a"]), np.ones((1, 2)), np.array([[0.0, np.inf]]))
+    with pytest.raises(ValueError, match="Expected finite shift"):
+        Adapter.per_batch(np.array(["a"]), np.ones((1, 2)), np.array([[0.0, np.inf]]))

@@ -1,5 +1,7 @@
 """The adapter that is conditioned on populations: every cell a soft mixture of its batch's maps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,9 +10,7 @@ from hypothesis import strategies as st
 
 import population_oracles as oracles
 from data import make_cells
-from scbatchprox import Adapter, BatchProx, PopulationAdapter, set_num_threads
-from scbatchprox.core.anchors import Anchors
-from scbatchprox.core.labels import Labels
+from scbatchprox import Adapter, BatchProx, set_num_threads
 
 NAMES = np.array(["a", "b", "c"])
 
@@ -27,21 +27,20 @@ def make(rng, sizes=(7, 1, 20), d=5, offset=0.0, bandwidth=(1.0, 0.3, 2.5)):
     center = offset + 3.0 * rng.normal(size=(len(batch), d))
     scale = rng.uniform(0.5, 1.5, center.shape)
     shift = center * (1.0 - scale) + rng.normal(size=center.shape)
-    anchors = Anchors(NAMES[: len(sizes)], batch, center)
-    return PopulationAdapter(anchors, np.array(bandwidth[: len(sizes)]), scale, shift)
+    names, bandwidths = NAMES[: len(sizes)], np.array(bandwidth[: len(sizes)])
+    return Adapter(names, batch, scale, shift, center, bandwidths)
 
 
 def cells_for(rng, adapter, n=300):
     codes = rng.integers(0, adapter.batches.size, n)
-    first = adapter.anchors.start[codes]
-    Z = adapter.anchors.center[first] + 3.0 * rng.normal(size=(n, adapter.width))
+    first = adapter.start[codes]
+    Z = adapter.anchors[first] + 3.0 * rng.normal(size=(n, adapter.n_dims))
     return Z, codes
 
 
 def expected(adapter, Z, codes):
-    a = adapter.anchors
     return oracles.mixture(
-        Z, codes, a.batch, a.center, adapter.bandwidth, adapter.scale, adapter.shift
+        Z, codes, adapter.batch, adapter.anchors, adapter.bandwidth, adapter.scale, adapter.shift
     )
 
 
@@ -73,8 +72,8 @@ class TestApply:
     def test_without_width_a_cell_follows_the_nearest_alone(self, rng):
         adapter = make(rng, bandwidth=(0.0, 0.0, 0.0))
         Z, codes = cells_for(rng, adapter)
-        D = oracles.squared_distances(Z, adapter.anchors.center)
-        D[codes[:, None] != adapter.anchors.batch] = np.inf
+        D = oracles.squared_distances(Z, adapter.anchors)
+        D[codes[:, None] != adapter.batch] = np.inf
         k = D.argmin(1)
         np.testing.assert_allclose(
             adapter.apply(Z, NAMES[codes]), adapter.scale[k] * Z + adapter.shift[k], atol=1e-10
@@ -86,7 +85,7 @@ class TestApply:
         result = adapter.apply(Z, NAMES[[0, 1, 2]])
         assert np.isfinite(result).all()
         for i in range(3):
-            own = np.flatnonzero(adapter.anchors.batch == i)
+            own = np.flatnonzero(adapter.batch == i)
             maps = adapter.scale[own] * Z[i] + adapter.shift[own]
             assert (maps.min(0) - 1e-6 <= result[i]).all()
             assert (result[i] <= maps.max(0) + 1e-6).all()
@@ -198,7 +197,7 @@ class TestOnePopulationABatch:
         rng = np.random.default_rng(seed)
         one = make(rng, sizes=(1, 1, 1), offset=offset, bandwidth=(1.0, 0.0, 3.0))
         Z, codes = cells_for(rng, one, 50)
-        plain = Adapter(one.batches, one.scale, one.shift).apply(Z, NAMES[codes])
+        plain = Adapter.per_batch(one.batches, one.scale, one.shift).apply(Z, NAMES[codes])
         np.testing.assert_allclose(
             one.apply(Z, NAMES[codes]), plain, rtol=1e-12, atol=1e-12 * max(1.0, abs(offset))
         )
@@ -240,25 +239,17 @@ class TestRows:
     def test_saved_and_loaded_to_the_bit(self, rng, tmp_path):
         adapter = make(rng)
         adapter.save(tmp_path / "a.safetensors")
-        back = PopulationAdapter.load(tmp_path / "a.safetensors")
+        back = Adapter.load(tmp_path / "a.safetensors")
         assert back.batches.tolist() == ["a", "b", "c"]
         for name in ("bandwidth", "scale", "shift"):
             np.testing.assert_array_equal(getattr(back, name), getattr(adapter, name))
-        np.testing.assert_array_equal(back.anchors.center, adapter.anchors.center)
-        np.testing.assert_array_equal(back.anchors.batch, adapter.anchors.batch)
+        np.testing.assert_array_equal(back.anchors, adapter.anchors)
+        np.testing.assert_array_equal(back.batch, adapter.batch)
         Z, codes = cells_for(rng, adapter)
         np.testing.assert_array_equal(back.apply(Z, NAMES[codes]), adapter.apply(Z, NAMES[codes]))
 
-    def test_each_kind_of_file_names_its_reader(self, rng, tmp_path):
-        make(rng).save(tmp_path / "p.safetensors")
-        Adapter.identity(["a"], 2).save(tmp_path / "a.safetensors")
-        with pytest.raises(ValueError, match="PopulationAdapter.load"):
-            Adapter.load(tmp_path / "p.safetensors")
-        with pytest.raises(ValueError, match=r"found one with a row per batch.*Adapter.load"):
-            PopulationAdapter.load(tmp_path / "a.safetensors")
-
     def test_there_is_no_way_back(self, rng):
-        with pytest.raises(ValueError, match="conditioned on populations; keep the embedding"):
+        with pytest.raises(ValueError, match="a row per population.*keep the unrefined embedding"):
             make(rng).inverse(np.zeros((2, 5)), ["a", "b"])
 
     @pytest.mark.parametrize("name", ["scale", "shift"])
@@ -266,13 +257,32 @@ class TestRows:
         adapter = make(rng)
         parts = {"scale": adapter.scale, "shift": adapter.shift}
         with pytest.raises(ValueError, match="Expected scale and shift of one shape"):
-            PopulationAdapter(
-                adapter.anchors, adapter.bandwidth, **(parts | {name: parts[name][1:]})
-            )
+            replace(adapter, **(parts | {name: parts[name][1:]}))
         broken = parts[name].copy()
         broken[0, 0] = np.nan
-        with pytest.raises(ValueError, match=f"Expected a finite {name}"):
-            PopulationAdapter(adapter.anchors, adapter.bandwidth, **(parts | {name: broken}))
+        with pytest.raises(ValueError, match=f"Expected finite {name}"):
+            replace(adapter, **(parts | {name: broken}))
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"batch": [0, 1, 0, 1, 2]}, "Expected rows in the order of 3 batches"),
+            ({"batch": [1, 1, 1, 1, 2]}, "Expected rows in the order of 3 batches"),
+            ({"batch": [0, 0, 0, 2, 2]}, "Expected rows in the order of 3 batches"),
+            ({"batches": np.array(["b", "a", "c"])}, "Expected distinct batches, sorted"),
+            ({"bandwidth": np.array([1.0, -1.0, 1.0])}, "Expected a bandwidth >= 0"),
+            ({"bandwidth": np.array([1.0, np.nan, 1.0])}, "Expected finite bandwidth"),
+            ({"bandwidth": np.ones(2)}, "Expected anchors and bandwidth of shapes"),
+            ({"anchors": None, "bandwidth": None}, "Expected one row per batch, or anchors"),
+        ],
+        ids=str,
+    )
+    def test_maps_and_anchors_that_make_no_sense(self, change, message):
+        rng = np.random.default_rng(0)
+        center, scale, shift = rng.normal(size=(3, 5, 2))
+        adapter = Adapter(np.array(list("abc")), [0, 0, 1, 1, 2], scale, shift, center, np.ones(3))
+        with pytest.raises(ValueError, match=message):
+            replace(adapter, **change)
 
 
 class TestMovement:
@@ -280,7 +290,7 @@ class TestMovement:
         c = make_cells(rng, [300, 80, 200], 4)
         model = BatchProx(target="population").fit(c.Z, batch=c.codes)
         adapter = model.adapter_
-        k = adapter.anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        k = oracles.nearest_row(c.Z, c.codes, adapter)
         way = adapter.scale[k] * c.Z + adapter.shift[k] - c.Z
         table = model.movement()
         assert table.index.tolist() == [0, 1, 2]
@@ -289,7 +299,7 @@ class TestMovement:
             own = c.codes == b
             rms = np.sqrt((way[own] ** 2).sum(1).mean())
             spread = np.sqrt(c.rows(b).var(0).sum())
-            rows = adapter.anchors.batch == b
+            rows = adapter.batch == b
             assert table["moved"][b] == pytest.approx(rms, rel=1e-8)
             assert table["mean_moved"][b] == pytest.approx(np.linalg.norm(way[own].mean(0)))
             assert table["relative"][b] == pytest.approx(rms / spread, rel=1e-8)

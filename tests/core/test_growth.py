@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import oracles
 from data import make_cells
-from scbatchprox import Adam, BatchProx
+from scbatchprox import Adam, BatchProx, MomentTarget
 
 SIZES = [60, 40, 25, 90, 15]
 
@@ -48,7 +48,8 @@ def assert_bits(a, b):
 
 class TestRefit:
     @pytest.mark.parametrize(
-        "options", [{}, {"rounds": None}, {"variance_matching": False}, {"mu": 0}]
+        "options",
+        [{}, {"rounds": None}, {"target": MomentTarget(variance_matching=False)}, {"mu": 0}],
     )
     def test_equals_a_fit_on_all_cells(self, c, options):
         whole = BatchProx(**options).fit(c.Z, batch=c.codes)

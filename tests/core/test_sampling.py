@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from scbatchprox import PopulationTarget, set_num_threads
 from scbatchprox.cells import file as stream
-from scbatchprox.cells.dask import LabelledCells
 from scbatchprox.cells.file import Here, open_job
+from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.sampling import Draw, Sample, drawn_rows, hashes_of
 from scbatchprox.kernels.hashes import Hasher
@@ -151,10 +151,10 @@ class TestDraws:
 
 def same(a, b):
     """Equal to rounding: single precision decides which population is nearest."""
-    np.testing.assert_array_equal(a.anchors.center, b.anchors.center)
-    np.testing.assert_array_equal(a.rows.n, b.rows.n)
-    np.testing.assert_allclose(a.rows.mean, b.rows.mean, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(a.rows.m2, b.rows.m2, rtol=1e-9, atol=1e-8)
+    np.testing.assert_array_equal(a.anchors, b.anchors)
+    np.testing.assert_array_equal(a.n, b.n)
+    np.testing.assert_allclose(a.mean, b.mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(a.m2, b.m2, rtol=1e-9, atol=1e-8)
 
 
 class TestOrderOfRows:
@@ -174,7 +174,7 @@ class TestOrderOfRows:
         return Z, codes, order
 
     def described(self, Z, codes):
-        return RULE.describe(LabelledCells(Z, Labels.of(codes, len(codes))))
+        return RULE.describe(MemoryCells(Z, Labels.of(codes, len(codes))))
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_in_memory(self, data, dtype):
@@ -213,7 +213,7 @@ class TestOrderOfRows:
 
     def test_another_seed_draws_others(self, data):
         Z, codes, _ = data
-        cells = LabelledCells(Z, Labels.of(codes, len(Z)))
+        cells = MemoryCells(Z, Labels.of(codes, len(Z)))
         most = looked_at(cells.labels.n)
         assert most.tolist() == [3000, 400, 30]
         one, again, two = (cells.sample(most, seed).of_batch(0) for seed in (0, 0, 1))

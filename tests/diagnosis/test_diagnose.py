@@ -32,7 +32,7 @@ class TestComposition:
         table = diagnose(*batches(EVEN, EVEN, EVEN), target=target)
         assert table["verdict"].tolist() == ["safe"] * 3
         assert (table["composition"] < 0.1).all()
-        assert (table["partnered"] > 0.97).all()  # a few cells that are far from all may be alone
+        assert (table["matched"] > 0.97).all()  # a few cells that are far from all may be alone
 
     @pytest.mark.parametrize(("mild", "strong"), [((3, 2, 1, 1, 1), (20, 1, 1, 1, 1))])
     def test_grows_with_the_difference(self, mild, strong):
@@ -114,14 +114,14 @@ class TestPartners:
     def test_a_type_of_its_own_has_none(self):
         Z, batch = batches((1, 1, 1, 1, 0), (0, 1, 1, 1, 1))
         table = diagnose(Z, batch, target="population")
-        assert table["partnered"].to_numpy() == pytest.approx([0.75, 0.75], abs=0.06)
+        assert table["matched"].to_numpy() == pytest.approx([0.75, 0.75], abs=0.06)
 
     @pytest.mark.parametrize("target", ["moment", "population"])
     def test_batches_that_share_nothing_are_to_be_left_alone(self, target):
         Z, batch = batches((1, 1, 0, 0, 0), (0, 0, 1, 1, 1))
         table = diagnose(Z, batch, target=target)
         assert table["verdict"].str.startswith("leave alone: ").all()
-        assert (table["partnered"] < 0.1).all()
+        assert (table["matched"] < 0.1).all()
         assert table["composition"].isna().all()
 
 
@@ -174,7 +174,7 @@ class TestRefine:
             warnings.simplefilter("error")
             refine(self.adata(EVEN, EVEN), "batch")
             refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", target="population")
-            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", diagnosed=False)
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", diagnose=False)
 
     def test_the_diagnosis_is_kept_and_can_be_written(self, tmp_path):
         adata = self.adata(EVEN, EVEN)

@@ -13,14 +13,15 @@ from threadpoolctl import threadpool_limits
 
 import population_oracles as oracles
 from data import make_cells
-from scbatchprox import Moments, PopulationAdapter, PopulationTarget, set_num_threads
-from scbatchprox.cells.dask import LabelledCells
+from scbatchprox import Adapter, Moments, set_num_threads
+from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.anchors import Anchors
 from scbatchprox.core.group_moments import group_moments
 from scbatchprox.core.labels import Labels
 from scbatchprox.kernels import runs as _runs
 from scbatchprox.kernels.kmeans import kmeans, plus_plus
 from scbatchprox.kernels.runs import map_runs, sorted_rows
+from scbatchprox.targets.population.find import anchors_for
 
 
 @pytest.fixture
@@ -137,9 +138,9 @@ class TestMomentsAroundAnchors:
     def test_are_those_of_plain_loops(self, rng, dtype, offset):
         Z, codes = far_cells(rng, offset, dtype)
         labels = Labels.of(codes, len(Z))
-        anchors = PopulationTarget().describe(LabelledCells(Z, labels)).anchors
+        anchors = anchors_for(labels, MemoryCells(Z, labels).sample)
         result = anchors.moments(Z, labels)
-        expected = oracles.moments_of(Z.astype(float), anchors.labels(Z, labels).codes)
+        expected = oracles.moments_of(Z.astype(float), oracles.nearest_row(Z, codes, anchors))
         assert result.batches.tolist() == sorted(expected)
         scale = max(1.0, abs(offset))
         for p, (n, mean, m2) in enumerate(expected[k] for k in sorted(expected)):
@@ -168,7 +169,7 @@ class TestMomentsAroundAnchors:
         Z = rng.poisson(1.0, (9000, 5)).astype(dtype)
         codes = rng.integers(0, 3, 9000)
         labels = Labels.of(codes, 9000)
-        anchors = PopulationTarget().describe(LabelledCells(Z, labels)).anchors
+        anchors = anchors_for(labels, MemoryCells(Z, labels).sample)
         plain = anchors.moments(Z, labels)
         for n in (1, 2, 3, 8):
             threads(n)
@@ -215,8 +216,7 @@ def mixed(rng, K, d, stretch, offset=0.0):
     center = offset + 2.0 * rng.normal(size=(K, d))
     scale = rng.uniform(0.5, 1.5, (K, d)) if stretch else np.ones((K, d))
     shift = (1.0 - scale) * center + rng.normal(size=(K, d))
-    anchors = Anchors(np.array(["a"]), np.zeros(K, int), center)
-    return PopulationAdapter(anchors, np.array([1.5]), scale, shift)
+    return Adapter(np.array(["a"]), np.zeros(K, int), scale, shift, center, np.array([1.5]))
 
 
 class TestMixtures:
@@ -233,7 +233,7 @@ class TestMixtures:
         Z[0] *= 40.0  # beyond what single precision has exponents for
         result = adapter.apply(Z)
         soft, bound = oracles.mixture(
-            Z, np.zeros(50, int), adapter.anchors.batch, adapter.anchors.center,
+            Z, np.zeros(50, int), adapter.batch, adapter.anchors,
             adapter.bandwidth, adapter.scale, adapter.shift,
         )  # fmt: skip
         rounding = 1e-11 if dtype is np.float64 else 1e-6 * (np.abs(Z).max() + 10.0)

@@ -15,7 +15,9 @@ RULES = st.builds(MomentTarget, st.booleans(), st.sampled_from([1e-6, 1e-2, 0.0]
 def target_of(c, rule):
     moments = Moments.of(c.Z, c.codes)
     target = rule(moments)
-    return target, Adapter(moments.batches, target.scale, target.shift).apply(c.Z, c.codes)
+    return target, Adapter.per_batch(moments.batches, target.scale, target.shift).apply(
+        c.Z, c.codes
+    )
 
 
 @given(cells(), RULES)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anndata as ad
 import numpy as np
-import pandas as pd
 
 from .._version import __version__
+from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
+from ..core.labels import Labels
 from ..core.solvers import Solver
-from ..diagnosis.diagnose import diagnose, unlike
+from ..core.target import TargetRule
+from ..diagnosis.look import look
 from ..errors import BadKey, BadValue
-from ..targets.base import TargetRule
 from .estimator import BatchProx
+
+if TYPE_CHECKING:
+    import anndata as ad
+    import pandas as pd
 
 __all__ = ["refine"]
 
@@ -29,16 +32,14 @@ def refine(
     use_rep: str = "X_pca",
     key_added: str | None = None,
     inplace: bool = True,
-    diagnosed: bool = True,
-    populations: str | None = None,
+    population_key: str | None = None,
+    diagnose: bool | None = None,
     target: str | TargetRule = "moment",
     solver: str | Solver = "exact",
     rounds: int | str | None = "auto",
     lambda_target: float = 0.5,
     mu: float = 1e-3,
     lambda_id: float = 1e-3,
-    eps: float = 1e-6,
-    variance_matching: bool = True,
     strength: float = 1.0,
 ) -> np.ndarray | None:
     """Refine an embedding of ``adata`` batch by batch.
@@ -56,14 +57,15 @@ def refine(
         Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
     inplace
         Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
-    diagnosed
-        Look at what the refinement did to each batch, and warn if the moment target was used on batches
-        that differ in composition, or the population target where populations blur into each other as
-        well; see :func:`scbatchprox.diagnose`. It costs a look at a sample.
-    populations
+    population_key
         Column of ``obs`` that tells what each batch is made of (a clustering, a coarse annotation), for
-        ``target="population"``, which otherwise finds out.
-    target, solver, rounds, lambda_target, mu, lambda_id, eps, variance_matching, strength
+        ``target="population"``, which finds populations itself otherwise.
+    diagnose
+        ``True`` says what the refinement did to each batch, in ``uns``; see
+        :func:`scbatchprox.diagnose`. ``None`` does so only where it costs next to nothing (the population
+        target), and otherwise takes a quick look at a sample. Both warn if the target is wrong for
+        batches that differ in composition. ``False`` looks at nothing.
+    target, solver, rounds, lambda_target, mu, lambda_id, strength
         As for :class:`scbatchprox.BatchProx`.
 
     Returns
@@ -73,8 +75,8 @@ def refine(
     ``obsm[key_added]``
         the refined embedding;
     ``uns[key_added]``
-        what was done: parameters, batches, scale and shift per batch, how far each batch moved, and
-        the history of the rounds.
+        what was done: parameters; ``batches``; ``scale`` and ``shift`` of each row, and the batch that it
+        belongs to, ``row_batch``; how far each batch moved; and the history of the rounds.
     """
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
@@ -87,31 +89,22 @@ def refine(
         lambda_target=lambda_target,
         mu=mu,
         lambda_id=lambda_id,
-        eps=eps,
-        variance_matching=variance_matching,
         strength=strength,
     )
     model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
-    given = None if populations is None else batch_labels(adata.obs, populations)
+    given = None if population_key is None else batch_labels(adata.obs, population_key)
     refined = model.fit_transform(Z, batch=batch, population=given)
-    table = diagnose(Z, batch, model=model) if diagnosed else None
-    warn_of(model, table)
+    labels = Labels.of(in_memory(batch), Z.shape[0])
+    table = look(model.fit_, cells_of(check_cells(Z), labels), diagnose)
     if not inplace:
         return refined
     key_added = f"{use_rep}_batchprox" if key_added is None else key_added
     adata.obsm[key_added] = refined
-    adata.uns[key_added] = summary(model, table, batch_key=batch_key, use_rep=use_rep)
+    adata.uns[key_added] = record(model, table, batch_key=batch_key, use_rep=use_rep)
     return None
 
 
-def warn_of(model: BatchProx, table: pd.DataFrame | None, stacklevel: int = 3) -> None:
-    """Warn if a diagnosis says that the model's target is wrong for these batches."""
-    message = None if table is None else unlike(model, table)
-    if message is not None:
-        warnings.warn(message, UserWarning, stacklevel=stacklevel)
-
-
-def summary(
+def record(
     model: BatchProx,
     table: pd.DataFrame | None = None,
     *,
@@ -134,16 +127,27 @@ def summary(
             | {str(name): table[name].to_numpy() for name in table}
         }
     )
-    return diagnosis | {
-        "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
-        "batches": model.batches_,
-        "scale": model.scale_,
-        "shift": model.shift_,
-        "movement": {"batch": model.batches_}
-        | {str(name): movement[name].to_numpy() for name in movement},
-        "history": dict(vars(model.history_)),
-        "converged": model.converged_,
-    }
+    adapter = model.adapter_
+    populations = (
+        {}
+        if adapter.anchors is None
+        else {"anchors": adapter.anchors, "bandwidth": adapter.bandwidth}
+    )
+    return (
+        diagnosis
+        | populations
+        | {
+            "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
+            "batches": model.batches_,
+            "row_batch": model.batches_[model.adapter_.batch],
+            "scale": model.scale_,
+            "shift": model.shift_,
+            "movement": {"batch": model.batches_}
+            | {str(name): movement[name].to_numpy() for name in movement},
+            "history": dict(vars(model.history_)),
+            "converged": model.converged_,
+        }
+    )
 
 
 def _representation(adata: ad.AnnData, use_rep: str) -> Any:

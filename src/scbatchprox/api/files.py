@@ -9,14 +9,14 @@ from typing import Any
 from ..cells import dask as lazy
 from ..cells.file import connection, open_job, source_of
 from ..cells.keys import as_keys
-from ..core.fit import AnyAdapter
+from ..cells.memory import MemoryCells
+from ..core.adapter import Adapter
 from ..core.solvers import solver_of
-from ..diagnosis.diagnose import diagnosis
+from ..diagnosis.look import look
 from ..errors import BadValue
 from ..progress import Progress, silent
 from ..targets.population.find import looked_at
-from .anndata import summary as record_of
-from .anndata import warn_of
+from .anndata import record as record_of
 from .estimator import BatchProx
 
 __all__ = ["apply_file", "refine_file"]
@@ -32,7 +32,7 @@ def refine_file(
     out: str | Path | None = None,
     labels: str | Path | None = None,
     population_key: str | None = None,
-    diagnosed: bool = True,
+    diagnose: bool | None = None,
     cluster: str | None = None,
     progress: Progress = silent,
 ) -> BatchProx:
@@ -54,12 +54,11 @@ def refine_file(
     labels
         A second file that holds the labels.
     population_key
-        Column that tells what each batch is made of, for the population target, which otherwise finds
-        out: one pass more over the file.
-    diagnosed
-        Look at what the refinement does to each batch, on a sample that the first pass takes; warn if the
-        moment target is used on batches that differ in composition. The model has the table as
-        ``diagnosis_``; see :func:`scbatchprox.diagnose`.
+        Column that tells what each batch is made of, for the population target, which otherwise
+        finds populations itself: one pass more over the file.
+    diagnose
+        As for :func:`scbatchprox.refine`, on a sample that the first pass takes. The model has the table
+        as ``diagnosis_``.
     cluster
         Compute on a Dask cluster: the address of its scheduler, or ``"local"`` for one that is
         started here.
@@ -75,16 +74,16 @@ def refine_file(
         connection(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        source = source_of(job, client, progress, looked_at(job.labels.n) if diagnosed else None)
+        source = source_of(
+            job, client, progress, None if diagnose is False else looked_at(job.labels.n)
+        )
         if needs_cells and client is not None:
             lazy.refuse(solver_of(model.solver))
         blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it
         cells = (job.in_memory(), job.labels) if needs_cells else None
-        read = lazy.LabelledCells(*cells) if cells else source
+        read = MemoryCells(*cells) if cells else source
         model.fit_moments(blank.describe(read, job.population), cells)
-        table = diagnosis(model, read) if diagnosed else None
-        warn_of(model, table)
-        model.diagnosis_ = table
+        model.diagnosis_ = look(model.fit_, read, diagnose)
         model.provenance_ = {
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
@@ -93,13 +92,15 @@ def refine_file(
             "n_cells": model.moments_.n_cells,
         }
         refined = source.mapped(model.adapter_, "apply", job.labels)
-        job.write(refined, record_of(model, table, batch_key=batch_key, use_rep=rep), progress)
+        job.write(
+            refined, record_of(model, model.diagnosis_, batch_key=batch_key, use_rep=rep), progress
+        )
     return model
 
 
 def apply_file(
     path: str | Path,
-    adapter: AnyAdapter,
+    adapter: Adapter,
     batch_key: str | Sequence[str],
     *,
     inverse: bool = False,
@@ -111,7 +112,7 @@ def apply_file(
     cluster: str | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Apply a fitted adapter, or its inverse, to the cells of a file: known batches, the same width.
+    """Apply a fitted adapter, or its inverse, to the cells of a file: known batches, as many coordinates.
 
     ``record`` goes to ``uns`` where the file has one; the rest is as for :func:`refine_file`.
     """
@@ -119,9 +120,9 @@ def apply_file(
         open_job(path, batch_key, use_rep, key_added, out, labels) as job,
         connection(cluster) as client,
     ):
-        if job.rows.shape[1] != adapter.width:
+        if job.rows.shape[1] != adapter.n_dims:
             raise BadValue(
-                f"Expected an embedding of {adapter.width} coordinates, as the model has, found "
+                f"Expected an embedding of {adapter.n_dims} coordinates, as the model has, found "
                 f"{job.rows.shape[1]} in {Path(path).name}."
             )
         verb = "inverse" if inverse else "apply"

@@ -31,18 +31,18 @@ class Arrival:
 def check_arrival(
     before: BatchProx | None,
     batches: np.ndarray,
-    width: int,
+    n_dims: int,
     merge: bool,
     name: str | None = None,
 ) -> None:
     """Say what makes new cells impossible to add, before they are read."""
     if before is None:
         return
-    if width != before.n_features_in_:
+    if n_dims != before.n_features_in_:
         where = "" if name is None else f" in {name}"
         raise BadValue(
             f"Expected an embedding of {before.n_features_in_} coordinates, as the atlas has, found "
-            f"{width}{where}."
+            f"{n_dims}{where}."
         )
     union(before.batches_, batches)  # labels of another type are an error
     known = set(before.batches_.tolist())

@@ -12,12 +12,12 @@ import pandas as pd
 
 from ..api.estimator import BatchProx
 from ..cells.file import Here, Job, open_job
+from ..core.moments import Moments
 from ..errors import BadValue
 from ..io.atomic import replacing
 from ..io.formats import kind_of
 from ..kernels.arrays import Floats
 from ..progress import Progress
-from ..targets.base import Summary
 from ..upstream.on_disk import recorded
 from .judging import CELL_FAR, cell_scores
 
@@ -38,7 +38,7 @@ class Source:
         return self._job.labels.batches
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates."""
         return int(self._job.rows.shape[1])
 
@@ -54,7 +54,7 @@ class Source:
         """Fingerprint of what the embedding comes from, if the file says so."""
         return recorded(self._job.file, self.use_rep)
 
-    def describe(self, model: BatchProx, progress: Progress) -> Summary:
+    def describe(self, model: BatchProx, progress: Progress) -> Moments:
         """What a model must know of the cells: its moments of them."""
         return model.describe(Here(self._job, progress))
 

@@ -19,12 +19,10 @@ from ..cells.keys import as_keys
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.populations import Populations
 from ..core.solvers import solver_of
 from ..errors import BadKey, BadValue
 from ..io.model_file import params_as_json, params_from_json
 from ..progress import Progress, silent
-from ..targets.base import Summary
 from ..upstream import Upstream
 from . import cells, folder
 from .arrival import Arrival, check_arrival
@@ -89,7 +87,9 @@ class Atlas(Reading):
                 f"{blank.solver!r}, which would have to visit cells that the atlas does not hold."
             )
         record = Record(
-            params_as_json(blank), None if upstream is None else fingerprint(upstream), ()
+            params_as_json(blank.get_params(deep=False)),
+            None if upstream is None else fingerprint(upstream),
+            (),
         )
         path = Path(path)
         folder.check_place(path)
@@ -133,7 +133,7 @@ class Atlas(Reading):
         """
         with self._writing(dry_run):
             check_upstream(self._record, upstream)
-            if isinstance(X, Moments | Populations):
+            if isinstance(X, Moments):
                 if batch is not None:
                     raise BadValue("Expected no labels beside Moments, found some.")
                 moments, labels = X, Labels(np.empty(0, np.int32), X.batches)
@@ -142,10 +142,10 @@ class Atlas(Reading):
                 labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
                 moments = None
             before = self.model
-            width = X.width if moments is not None else Z.shape[1]
-            check_arrival(before, labels.batches, width, merge)
+            n_dims = X.n_dims if moments is not None else Z.shape[1]
+            check_arrival(before, labels.batches, n_dims, merge)
             if moments is None:
-                moments = (before or self._blank()).describe_apart(lazy.LabelledCells(Z, labels))
+                moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
             return self._take_in(before, moments, policy, force, None, None, dry_run)
 
     def add_file(
@@ -190,7 +190,7 @@ class Atlas(Reading):
             before = self.model
             with cells.opened(path, batch_key, use_rep, labels) as source:
                 check_upstream(self._record, None, source.upstream)
-                check_arrival(before, source.batches, source.width, merge, Path(path).name)
+                check_arrival(before, source.batches, source.n_dims, merge, Path(path).name)
                 moments = source.describe(before or self._blank(), progress)
                 wanted = scores or scores_out is not None or mark
                 found = source.scores(held(before), progress) if wanted else None
@@ -225,7 +225,7 @@ class Atlas(Reading):
                 )
             one_of("policy", policy, ("frozen", "refit"))
             others = model.batches_.size > 1
-            if others and policy == "frozen" and model.seen_.reference.batches.tolist() == [batch]:
+            if others and policy == "frozen" and model.fit_.reference.batches.tolist() == [batch]:
                 raise BadValue(
                     f"Expected to keep a batch that the others were fitted to, found that {batch!r} is "
                     f"the last; policy='refit' (--policy refit) fits the others together instead."
@@ -270,7 +270,7 @@ class Atlas(Reading):
     def _take_in(
         self,
         before: BatchProx | None,
-        moments: Summary,
+        moments: Moments,
         policy: str,
         force: bool,
         source: dict[str, Any] | None,

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ..api.estimator import BatchProx
+from ..core.adapter import Adapter
+from ..core.movement import displacement
 from ..errors import BadValue
-from ..io.model_file import params_as_json
+from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from . import folder
 from .folder import Counts
@@ -25,8 +27,8 @@ class Diff:
     """What is different in version ``b`` from version ``a``.
 
     ``rows`` has a row per batch that is in both: cells before and after, the largest absolute change of
-    its scales and of its shifts, and ``mean_moved``, the root mean squared change, over coordinates, of
-    where its mean is refined to.
+    its scales and of its shifts (NaN if its populations were found anew), and ``mean_moved``, the root
+    mean squared change, over coordinates, of where its mean is refined to.
     """
 
     added: Counts
@@ -99,7 +101,8 @@ class Reading:
         return Diff(added, removed, changed_rows(old, new), changed)
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
-        return self.params if model is None else params_as_json(model)
+        params = params_from_json(self.params) if model is None else model.get_params(deep=False)
+        return params_as_json(params)
 
 
 def held(model: BatchProx | None) -> BatchProx:
@@ -114,14 +117,42 @@ def held(model: BatchProx | None) -> BatchProx:
 def changed_rows(old: BatchProx | None, new: BatchProx | None) -> pd.DataFrame:
     """Return what became of the batches that two models both hold."""
     names = ["n_cells_before", "n_cells", "scale_change", "shift_change", "mean_moved"]
+    nothing = pd.DataFrame(columns=names, index=pd.Index([], name="batch"))
     if old is None or new is None:
-        return pd.DataFrame(columns=names, index=pd.Index([], name="batch"))
+        return nothing
     both = sorted(set(old.batches_.tolist()) & set(new.batches_.tolist()))
-    i, j = (np.flatnonzero(np.isin(model.batches_, both)) for model in (old, new))
-    scale, shift = new.scale_[j] - old.scale_[i], new.shift_[j] - old.shift_[i]
-    moved = scale * new.moments_.mean[j] + shift
-    columns = [
-        old.moments_.n[i], new.moments_.n[j], np.abs(scale).max(1), np.abs(shift).max(1),
-        np.sqrt((moved**2).mean(1)),
-    ]  # fmt: skip
-    return pd.DataFrame(dict(zip(names, columns, strict=True)), index=pd.Index(both, name="batch"))
+    if not both:
+        return nothing
+    table = [_changed(old, new, batch) for batch in both]
+    return pd.DataFrame(table, columns=names, index=pd.Index(both, name="batch"))
+
+
+def _changed(old: BatchProx, new: BatchProx, batch: Any) -> list[Any]:
+    """Cells before and after, largest change of scale and shift, and change of the mean's position."""
+    models, name = (old, new), [batch]
+    adapters = [model.adapter_.select(name) for model in models]
+    rows = [
+        moments.by_batch if adapter.anchors is None else moments
+        for adapter, moments in zip(
+            adapters, (model.fit_.moments.select(name) for model in models), strict=True
+        )
+    ]
+    cells = [moments.n_cells for moments in rows]
+    change = [np.nan, np.nan]  # rows of other populations cannot be compared
+    one, two = adapters
+    if _same_rows(one, two):
+        change = [
+            float(np.abs(two.scale - one.scale).max()), float(np.abs(two.shift - one.shift).max())
+        ]  # fmt: skip
+        rows[0] = rows[1]  # what both versions make of the cells known now
+    moved = np.subtract(
+        *(displacement(m, a.scale, a.shift) for m, a in zip(rows, adapters, strict=True))
+    )
+    return [*cells, *change, float(np.sqrt((moved**2).mean()))]
+
+
+def _same_rows(one: Adapter, two: Adapter) -> bool:
+    """Whether two versions describe a batch by the same populations."""
+    if one.anchors is None or two.anchors is None:
+        return one.anchors is two.anchors
+    return np.array_equal(one.anchors, two.anchors)

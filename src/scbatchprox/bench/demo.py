@@ -26,10 +26,10 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     print(f"{adata.n_obs:,} cells in {n_batches} batches, {n_types} cell types\n")
 
     refine(
-        adata, "batch", diagnosed=False
+        adata, "batch", diagnose=False
     )  # the first call loads compiled code; the second is timed
     started = time.perf_counter()
-    refine(adata, "batch", diagnosed=False)
+    refine(adata, "batch", diagnose=False)
     seconds = time.perf_counter() - started
     refine(adata, "batch")  # with a look at what it does to each batch
     before, after = adata.obsm["X_pca"], adata.obsm["X_pca_batchprox"]

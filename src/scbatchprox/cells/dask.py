@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.adapter import Adapter
 from ..core.anchors import Anchors
 from ..core.checks import check_dtype, check_embedding, check_shape, nonfinite_error
-from ..core.fit import AnyAdapter
 from ..core.group_moments import group_moments
 from ..core.labels import Labels
 from ..core.moments import Moments
@@ -26,12 +26,13 @@ from ..core.solvers import Solver
 from ..errors import BadValue, NotFinite
 from ..kernels.arrays import Ints
 from ..kernels.blocks import output_dtype
+from .memory import MemoryCells
 
 __all__ = [
-    "LabelledCells",
+    "DaskCells",
     "LazyAdapter",
     "adapter_for",
-    "block_moments",
+    "cells_of",
     "check_cells",
     "in_memory",
     "is_lazy",
@@ -94,26 +95,18 @@ def _refuse_out(out: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledCells:
-    """Cells that :func:`check_cells` has seen, in memory or in a Dask array, with their batches."""
+class DaskCells:
+    """Cells in a Dask array, with their batches."""
 
     Z: Any
     labels: Labels
 
-    def by_batch(self) -> list[LabelledCells]:
-        """The cells of each batch alone, in their order; a Dask array stays as it is."""
-        if is_lazy(self.Z) or self.labels.batches.size == 1:
-            return [self]
-        parts = self.labels.rows()
-        return [
-            LabelledCells(self.Z[rows], Labels(np.zeros(rows.size, np.int32), batches))
-            for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)
-        ]
+    def by_batch(self) -> list[DaskCells]:
+        """All cells: taking those of one batch out of every block would read each block many times."""
+        return [self]
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
-        if not is_lazy(self.Z):
-            return Sample.drawn(self.Z, self.labels, most, seed)
         draw = _tree(_block_draw, partial(_joined, most), self.Z, self.labels, most=most, seed=seed)
         (found,) = _dask().compute(draw)
         result: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
@@ -121,16 +114,12 @@ class LabelledCells:
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""
-        if is_lazy(self.Z):
-            return moments(self.Z, self.labels, by)
-        return block_moments(self.Z, self.labels, by)
+        return moments(self.Z, self.labels, by)
 
 
-def block_moments(Z: Any, labels: Labels, by: Labels | Anchors | None) -> Moments:
-    """Moments of cells in memory: of batches, of other groups, or of the cells around each anchor."""
-    if isinstance(by, Anchors):
-        return by.moments(Z, labels)
-    return Moments.of(Z, labels) if by is None else group_moments(Z, by)
+def cells_of(Z: Any, labels: Labels) -> MemoryCells | DaskCells:
+    """Cells that :func:`check_cells` has seen, with their batches."""
+    return DaskCells(Z, labels) if is_lazy(Z) else MemoryCells(Z, labels)
 
 
 def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Moments:
@@ -141,7 +130,7 @@ def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Momen
         groups = labels if by is None else by
         tree, names = moments_tree(Z, groups, grouped=by is not None), groups.batches
     (total,) = _dask().compute(tree)
-    return Moments(names[total.batches], total.n, total.mean, total.m2)
+    return Moments.per_batch(names[total.batches], total.n, total.mean, total.m2)
 
 
 def moments_tree(
@@ -173,7 +162,7 @@ def _tree(block: Any, merge: Any, Z: Any, labels: Labels, **options: Any) -> Any
 class LazyAdapter:
     """An Adapter for Dask arrays: the same verbs, which return Dask arrays."""
 
-    adapter: AnyAdapter
+    adapter: Adapter
 
     def apply(self, Z: Any, batch: Any = None, *, out: Any = None) -> Any:
         """Refine cells (N, d) of known batches when the result is computed."""
@@ -205,7 +194,7 @@ class LazyAdapter:
         )
 
 
-def adapter_for(Z: Any, adapter: AnyAdapter) -> AnyAdapter | LazyAdapter:
+def adapter_for(Z: Any, adapter: Adapter) -> Adapter | LazyAdapter:
     """Return what moves cells of this kind."""
     return LazyAdapter(adapter) if is_lazy(Z) else adapter
 
@@ -281,7 +270,7 @@ def _joined(most: Ints, parts: Any, axis: Any, keepdims: bool) -> Draw | None:
 
 
 def _block_apply(
-    Z: Any, codes: np.ndarray, adapter: AnyAdapter, verb: str, block_info: Any = None
+    Z: Any, codes: np.ndarray, adapter: Adapter, verb: str, block_info: Any = None
 ) -> np.ndarray:
     if Z.shape[0] == 0:
         return np.empty(Z.shape, output_dtype(Z))

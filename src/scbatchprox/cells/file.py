@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..core.adapter import Adapter
 from ..core.anchors import Anchors
 from ..core.checks import check_embedding, nonfinite_error
-from ..core.fit import AnyAdapter
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments
 from ..core.sampling import Drawing, Sample
@@ -28,6 +28,7 @@ from ..progress import Progress, silent
 from . import cluster as on_cluster
 from . import dask as lazy
 from .keys import as_keys, batch_labels
+from .memory import MemoryCells
 
 __all__ = ["Here", "Job", "connection", "open_job", "source_of"]
 
@@ -191,7 +192,7 @@ class Here:
             part = self._part(self.job.labels, lo, block)
             groups = self._part(by, lo, block) if isinstance(by, Labels) else by
             try:
-                more = lazy.block_moments(block, part, groups)
+                more = MemoryCells(block, part).moments(groups)
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
@@ -202,7 +203,7 @@ class Here:
         return total
 
     def mapped(
-        self, adapter: AnyAdapter, verb: str, labels: Labels
+        self, adapter: Adapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Rows after the adapter's verb, a chunk at a time."""
         for lo, block in self.chunks():
@@ -248,7 +249,7 @@ class _There:
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` rows of each batch, drawn by the workers."""
-        return lazy.LabelledCells(self.cells, self.labels).sample(most, seed)
+        return lazy.DaskCells(self.cells, self.labels).sample(most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""
@@ -257,7 +258,7 @@ class _There:
         return total
 
     def mapped(
-        self, adapter: AnyAdapter, verb: str, labels: Labels
+        self, adapter: Adapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Rows after the adapter's verb, a chunk at a time and in order."""
         result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells, labels)

@@ -13,7 +13,7 @@ from .._version import __version__
 from ..api.estimator import BatchProx
 from ..api.files import apply_file, refine_file
 from ..errors import BadValue
-from ..io import store as _store
+from ..io import model_file
 from ..io.formats import kind_of
 from ..io.model_file import params_as_json
 from . import options as o
@@ -63,7 +63,7 @@ def refine(
     in_place: o.InPlace = False,
     labels: o.LabelsFile = None,
     model: o.ModelOut = None,
-    populations: o.Populations = None,
+    population_key: o.PopulationKey = None,
     target: o.Target = "moment",
     per_batch: o.PerBatch = False,
     solver: o.Solver = o.Solvers.exact,
@@ -71,7 +71,7 @@ def refine(
     lambda_target: o.LambdaTarget = 0.5,
     mu: o.Mu = 1e-3,
     lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = 1e-6,
+    eps: o.Eps = None,
     mean_only: o.MeanOnly = False,
     strength: o.Strength = 1.0,
     seed: o.Seed = None,
@@ -80,7 +80,7 @@ def refine(
     batch_size: o.BatchSize = None,
     dask: o.Dask = False,
     scheduler: o.Scheduler = None,
-    diagnosed: o.Diagnosed = True,
+    diagnose: o.Diagnose = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -93,13 +93,11 @@ def refine(
             solver.value,
             {"lr": lr, "local_epochs": local_epochs, "batch_size": batch_size},
             target,
-            {"per_batch": per_batch},
+            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch},
             seed=seed,
             lambda_target=lambda_target,
             mu=mu,
             lambda_id=lambda_id,
-            eps=eps,
-            variance_matching=not mean_only,
             strength=strength,
         )
         target_path = o.where(out, in_place, path=path, labels=labels, model=model)
@@ -113,8 +111,8 @@ def refine(
             key_added=key_added,
             out=target_path,
             labels=labels,
-            population_key=populations,
-            diagnosed=diagnosed,
+            population_key=population_key,
+            diagnose=diagnose,
             cluster=o.cluster(dask, scheduler),
             progress=progress,
         )
@@ -206,7 +204,7 @@ def inspect(
     speaker = Speaker(False, verbose, as_json)
     with speaker.answering():
         model = BatchProx.load(path)
-        written_by = _store.load(path, ("model",)).written_by
+        written_by = model_file.load(path).written_by
         facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
         speaker.show(model.movement())
         for part in ("params", "provenance"):
@@ -243,7 +241,7 @@ def _facts(model: BatchProx) -> dict[str, Any]:
     return {
         "batches": model.batches_.tolist(),
         "movement": {str(name): movement[name].tolist() for name in movement},
-        "params": params_as_json(model),
+        "params": params_as_json(model.get_params(deep=False)),
         "rounds": model.rounds_,
         "converged": model.converged_,
         "diagnosis": None

@@ -40,7 +40,7 @@ def init(
     lambda_target: o.LambdaTarget = 0.5,
     mu: o.Mu = 1e-3,
     lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = 1e-6,
+    eps: o.Eps = None,
     mean_only: o.MeanOnly = False,
     strength: o.Strength = 1.0,
     quiet: o.Quiet = False,
@@ -51,9 +51,9 @@ def init(
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
         model = o.model_of(
-            rounds, "exact", {}, target, {"per_batch": per_batch}, seed=seed,
-            lambda_target=lambda_target, mu=mu,
-            lambda_id=lambda_id, eps=eps, variance_matching=not mean_only, strength=strength,
+            rounds, "exact", {}, target,
+            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch}, seed=seed,
+            lambda_target=lambda_target, mu=mu, lambda_id=lambda_id, strength=strength,
         )  # fmt: skip
         made = Atlas.create(path, model=model, upstream=upstream)
         speaker.say(f"made {path}, version 1")

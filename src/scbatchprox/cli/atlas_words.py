@@ -31,7 +31,8 @@ def in_words(batch: Any, row: Any) -> str:
     sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
     if row["level"] != "first":
         sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"
-        wide = "" if row["width"] != row["width"] else f"; {row['width']:.2f} times as wide"
+        ratio = row["spread_ratio"]
+        wide = "" if ratio != ratio else f"; {ratio:.2f} times as wide"
         sentence += f"{wide}; the adapter moves it by {row['moved']:.2f} of its own spread."
         if "partnered" in row:
             sentence += f" {row['partnered']:.0%} of its cells are like something in the atlas."

@@ -11,6 +11,7 @@ import typer
 from ..api.estimator import BatchProx
 from ..core.solvers import SOLVERS, Adam
 from ..errors import BadValue
+from ..targets.moment import MomentTarget
 from ..targets.population.target import PopulationTarget
 
 __all__ = ["Solvers", "cluster", "model_of", "where"]
@@ -68,11 +69,12 @@ KeyAdded = Annotated[
         rich_help_panel=_FILES,
     ),
 ]
-Diagnosed = Annotated[
-    bool,
+Diagnose = Annotated[
+    bool | None,
     typer.Option(
         "--diagnose/--no-diagnose",
-        help="Look at what the refinement does to each batch, on a sample.",
+        help="Say what the refinement does to each batch, or look at nothing; by default only warn if the "
+        "target is wrong for these batches.",
         rich_help_panel=_OUTPUT,
     ),
 ]
@@ -116,11 +118,11 @@ Target = Annotated[
         rich_help_panel=_METHOD,
     ),
 ]
-Populations = Annotated[
+PopulationKey = Annotated[
     str | None,
     typer.Option(
-        help="Column that tells what batches are made of, for --target population, which otherwise "
-        "finds out.",
+        help="Column with the population of each cell, for --target population, which finds populations "
+        "itself otherwise.",
         rich_help_panel=_FILES,
     ),
 ]
@@ -146,9 +148,18 @@ Rounds = Annotated[
 LambdaTarget = Annotated[float, typer.Option(help="Pull to the target.", rich_help_panel=_METHOD)]
 Mu = Annotated[float, typer.Option(help="FedProx weight.", rich_help_panel=_METHOD)]
 LambdaId = Annotated[float, typer.Option(help="Pull to the identity.", rich_help_panel=_METHOD)]
-Eps = Annotated[float, typer.Option(help="Added to standard deviations.", rich_help_panel=_METHOD)]
+Eps = Annotated[
+    float | None,
+    typer.Option(
+        help="Added to standard deviations (--target moment); 1e-6 by default.",
+        rich_help_panel=_METHOD,
+    ),
+]
 MeanOnly = Annotated[
-    bool, typer.Option("--mean-only", help="Match means, not spreads.", rich_help_panel=_METHOD)
+    bool,
+    typer.Option(
+        "--mean-only", help="Match means, not spreads (--target moment).", rich_help_panel=_METHOD
+    ),
 ]
 Strength = Annotated[
     float, typer.Option(help="Part of the refinement to apply, 0 to 1.", rich_help_panel=_METHOD)
@@ -181,39 +192,60 @@ def model_of(
     solver: str,
     adam: dict[str, Any],
     target: str,
-    population: dict[str, Any],
+    options: dict[str, Any],
     *,
     seed: int | None = None,
     **params: Any,
 ) -> BatchProx:
-    """Return the unfitted model that the options describe; ``None`` is an option that is not given."""
-    to_adam: dict[str, Any] = {} if seed is None else {"seed": seed}
-    to_target = dict(to_adam)
-    to_adam |= {name: value for name, value in adam.items() if value is not None}
-    to_target |= {name: value for name, value in population.items() if value not in (None, False)}
-    uses = (
-        (to_adam, solver == "adam", f"--solver adam, found --solver {solver}"),
-        (to_target, target == "population", f"--target population, found --target {target}"),
-    )
-    for given, used, only in uses:
-        names = [name for name in given if name != "seed" or not any(used for _, used, _ in uses)]
-        if names and not used:
-            flags = ", ".join("--" + name.replace("_", "-") for name in names)
-            raise BadValue(f"Expected {flags} only with {only}.")
+    """Return the unfitted model that the options describe.
+
+    ``adam`` are options of that solver and ``options`` those of the targets, by the names of their flags;
+    ``None`` and ``False`` are options that are not given.
+    """
+    given = {name: value for name, value in (adam | options).items() if value not in (None, False)}
+    users = {"lr": "adam", "local_epochs": "adam", "batch_size": "adam"} | {
+        "eps": "moment", "mean_only": "moment", "per_batch": "population"
+    }  # fmt: skip
+    if seed is not None:
+        given["seed"] = seed
+        users["seed"] = solver if solver == "adam" else target
+        if users["seed"] == "moment":
+            raise BadValue(
+                f"Expected --seed only with --solver adam or --target population, found --solver "
+                f"{solver} and --target {target}."
+            )
+    chosen = {"adam": ("--solver", solver)}
+    for user in dict.fromkeys(users[name] for name in given):
+        flag, found = chosen.get(user, ("--target", target))
+        if found != user:
+            flags = [f"--{name.replace('_', '-')}" for name in given if users[name] == user]
+            raise BadValue(
+                f"Expected {', '.join(flags)} only with {flag} {user}, found {flag} {found}."
+            )
     if rounds not in ("auto", "fixed-point") and not rounds.isdecimal():
         raise BadValue(
             f"Expected --rounds to be a whole number, 'fixed-point' or 'auto', found {rounds!r}."
         )
     named = {"auto": "auto", "fixed-point": None}
-    per_batch = to_target.pop("per_batch", False)
-    if per_batch:
-        to_target["conditioned"] = False
+    of = {user: {n: v for n, v in given.items() if users[n] == user} for user in users.values()}
     return BatchProx(
-        target=PopulationTarget(**to_target) if target == "population" and to_target else target,
-        solver=Adam(**to_adam) if solver == "adam" and to_adam else solver,
+        target=_target(target, of.get(target, {})),
+        solver=Adam(**of["adam"]) if solver == "adam" and of["adam"] else solver,
         rounds=named[rounds] if rounds in named else int(rounds),
         **params,
     )
+
+
+def _target(target: str, options: dict[str, Any]) -> Any:
+    """Return a target by its name, or with the options that are given."""
+    if not options:
+        return target
+    if target == "moment":
+        variance = {"variance_matching": False} if options.pop("mean_only", False) else {}
+        return MomentTarget(**variance, **options)
+    if options.pop("per_batch", False):
+        options["conditioned"] = False
+    return PopulationTarget(**options)
 
 
 def cluster(dask: bool, scheduler: str | None) -> str | None:

@@ -1,60 +1,110 @@
-"""The Adapter moves cells: one scale and one shift per batch and coordinate. It knows no fitting."""
+"""The Adapter moves cells: a scale and a shift per row and coordinate. It knows no fitting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import BadValue
-from ..io import store as _store
-from ..kernels.arrays import Floats
+from ..io import store
+from ..kernels.arrays import Floats, Ints
 from ..kernels.blocks import is_native, native_blocks, output_dtype, split
 from ..kernels.loops import affine
+from ..kernels.products import Maps, mixed_into
+from ..kernels.runs import Rows, map_runs
 from ..kernels.threads import get_num_threads, parallel_map
-from .checks import check_embedding, check_out, nonfinite_error, some_of
-from .labels import Labels, label_array, union
+from .anchors import Anchors
+from .checks import check_embedding, check_out, nonfinite_error
+from .labels import Labels, label_array
 from .moments import CACHE_BYTES, Moments
+from .movement import movement
+from .rows import OfBatches, RowMap
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Adapter"]
 
 
 @dataclass(frozen=True, eq=False)
-class Adapter:
+class Adapter(OfBatches):
     r"""A batch-conditioned FiLM adapter: :math:`\tilde z_i = \gamma_{b_i} \odot z_i + \beta_{b_i}`.
+
+    With ``anchors`` a batch has several rows, and a cell follows those of its batch that it is close to:
+
+    .. math::
+        \tilde z_i = \sum_{k \in b_i} r_{ik}\,(\gamma_k \odot z_i + \beta_k), \qquad
+        r_{ik} \propto \exp(-\lVert z_i - a_k \rVert^2 / 2 h_b) .
 
     Attributes
     ----------
     batches
         (B,) distinct labels, sorted.
+    batch
+        (R,) position in ``batches`` of each row's batch, in order.
     scale, shift
-        (B, d) float64, :math:`\gamma` and :math:`\beta`.
+        (R, d) float64, :math:`\gamma` and :math:`\beta`.
+    anchors
+        (R, d) :math:`a_k`, where the populations are; ``None`` with one row per batch.
+    bandwidth
+        (B,) :math:`h_b`, a variance; ``None`` without anchors.
     """
 
     batches: np.ndarray
+    batch: Ints
     scale: Floats
     shift: Floats
+    anchors: Floats | None = None
+    bandwidth: Floats | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", np.asarray(self.batches))
-        B = self.batches.shape[0]
-        if len(set(self.batches.tolist())) < B:
-            raise BadValue(f"Expected distinct batches, found {some_of(self.batches.tolist())}.")
-        check_rows(self, B)
+        self._check_rows()
+        for name in ("scale", "shift"):
+            entries = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            object.__setattr__(self, name, entries)
+        shapes = (self.scale.shape, self.shift.shape)
+        if self.scale.ndim != 2 or shapes != ((self.n_rows, self.scale.shape[1]),) * 2:
+            raise BadValue(
+                f"Expected scale and shift of one shape ({self.n_rows}, d), found {shapes}."
+            )
+        if self.anchors is None and not (self.one_each and self.bandwidth is None):
+            raise BadValue(
+                f"Expected one row per batch, or anchors, found {self.n_rows} rows for "
+                f"{self.batches.size} batches and no anchors."
+            )
+        if self.anchors is not None:
+            found = self.anchors.shape, np.asarray(self.bandwidth).shape
+            if found != (self.scale.shape, self.batches.shape):
+                raise BadValue(
+                    f"Expected anchors and bandwidth of shapes {self.scale.shape} and "
+                    f"{self.batches.shape}, found {found}."
+                )
+            if (np.asarray(self.bandwidth) < 0).any():
+                raise BadValue("Expected a bandwidth >= 0, found a negative one.")
+        for name in ("scale", "shift", "anchors", "bandwidth"):
+            entries = getattr(self, name)
+            if entries is not None and not np.isfinite(entries).all():
+                raise BadValue(f"Expected finite {name}, found NaN or infinity.")
 
     @classmethod
-    def identity(cls, batches: Any, width: int) -> Adapter:
+    def per_batch(cls, batches: Any, scale: Floats, shift: Floats) -> Adapter:
+        """Return the adapter with one row per batch."""
+        return cls(*RowMap.one_each(batches), scale, shift)
+
+    @classmethod
+    def identity(cls, batches: Any, n_dims: int) -> Adapter:
         """Return the adapter that moves nothing."""
         batches = label_array(sorted(np.asarray(batches).tolist()))
-        shape = (batches.size, width)
-        return cls(batches, np.ones(shape), np.zeros(shape))
+        shape = (batches.size, n_dims)
+        return cls.per_batch(batches, np.ones(shape), np.zeros(shape))
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates d."""
         return int(self.scale.shape[1])
 
@@ -64,181 +114,172 @@ class Adapter:
         Float32 stays float32; other types become float64. The result is always dense. ``out`` may be
         ``Z`` itself.
         """
-        return self._map(Z, batch, self.scale, self.shift, out)
+        return self._map(Z, batch, out)
 
     def apply_finite(self, Z: Any, labels: Labels, out: np.ndarray | None = None) -> np.ndarray:
         """:meth:`apply` to cells that are known to be finite, as those just fitted to are."""
-        return self._map(Z, labels, self.scale, self.shift, out, known_finite=True)
+        return self._map(Z, labels, out, known_finite=True)
 
     def inverse(self, Z: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
-        """Take refined cells back to where they came from."""
+        """Take refined cells back to their unrefined positions; one row per batch only."""
+        if self.anchors is not None:
+            raise BadValue(
+                "Expected an adapter with one row per batch to invert, found one with a row per "
+                "population: a refined cell does not tell which rows moved it; keep the unrefined "
+                "embedding, or fit with conditioned=False."
+            )
         if not self.scale.all():
             b, j = np.argwhere(self.scale == 0)[0]
             raise BadValue(
                 f"Expected non-zero scales to invert, found 0 for batch "
                 f"{self.batches.tolist()[b]!r}, column {j}."
             )
-        return self._map(Z, batch, 1.0 / self.scale, -self.shift / self.scale, out)
+        back = replace(self, scale=1.0 / self.scale, shift=-self.shift / self.scale)
+        return back._map(Z, batch, out)
 
     def eased(self, strength: float) -> Adapter:
-        r"""Go only part of the way: :math:`z + \text{strength}\,(\tilde z - z)`; 0 is the identity."""
+        r"""Return a part of the refinement: :math:`z + \text{strength}\,(\tilde z - z)`."""
         if strength == 1:
             return self  # to the bit
-        return Adapter(self.batches, 1.0 + strength * (self.scale - 1.0), strength * self.shift)
+        return replace(self, scale=1.0 + strength * (self.scale - 1.0), shift=strength * self.shift)
 
     def joined(self, other: Adapter) -> Adapter:
-        """Return an adapter for the batches of both; no row is changed."""
-        batches = union(self.batches, other.batches)
-        entries = np.empty((2, batches.size, self.width))
-        for part in (self, other):
-            at = np.searchsorted(batches, part.batches)
-            entries[:, at] = part.scale, part.shift
-        return Adapter(batches, *entries)
+        """Return an adapter for the batches of both, which share none; no row is changed."""
+        rows, order = self._with(other)
+        by_name = np.argsort(np.concatenate([self.batches, other.batches]), kind="stable")
+        scale, shift = (
+            np.concatenate(both)[order]
+            for both in ((self.scale, other.scale), (self.shift, other.shift))
+        )
+        return Adapter(
+            *rows,
+            scale,
+            shift,
+            _both(self.anchors, other.anchors, order),
+            _both(self.bandwidth, other.bandwidth, by_name),
+        )
+
+    def select(self, batches: list[Any]) -> Adapter:
+        """Return an adapter for some of the batches; no row is changed."""
+        rows, keep = self._among(batches)
+        chosen = np.zeros(self.batches.size, bool)
+        chosen[self.batch[keep]] = True
+        anchors = None if self.anchors is None else self.anchors[keep]
+        bandwidth = None if self.bandwidth is None else self.bandwidth[chosen]
+        return Adapter(*rows, self.scale[keep], self.shift[keep], anchors, bandwidth)
 
     def without(self, batch: Hashable) -> Adapter:
         """Return an adapter that does not know a batch; no other row is changed."""
-        keep = self.batches != batch
-        return Adapter(self.batches[keep], self.scale[keep], self.shift[keep])
+        return self.select([b for b in self.batches.tolist() if b != batch])
 
-    def movement(self, summary: Any) -> pd.DataFrame:
-        """Return what the adapter does to each batch that it was fitted on, one row per batch.
+    def movement(self, moments: Moments) -> pd.DataFrame:
+        """Return what the adapter does to each batch of ``moments``, one row per batch.
 
         ``moved`` is the root mean squared distance that a cell travels and ``mean_moved`` the
         distance that the batch's mean does; ``relative`` is ``moved`` over the batch's own spread.
+        With a row per population, every cell is taken to follow the row of its own population.
         """
-        moments = summary.by_batch
-        at = Labels(np.arange(moments.batches.size, dtype=np.int32), moments.batches)
-        rows = at.within(self.batches).codes
-        return movement_table(moments, moments, self.scale[rows], self.shift[rows])
+        rows = moments.by_batch if self.anchors is None else moments
+        mine = self.rows_of(rows.batches)
+        return movement(rows, self.scale[mine], self.shift[mine])
 
     def save(self, path: str | Path) -> None:
         """Write the adapter to a safetensors file; see the documentation for its layout."""
-        _store.save(path, "adapter", self.tensors(), self.batches, {})
+        store.save(path, "adapter", self.tensors(), self.batches, {})
 
     def tensors(self) -> dict[str, np.ndarray]:
         """What a file holds of the adapter."""
-        return {"scale": self.scale, "shift": self.shift}
+        found = {"batch": self.batch, "scale": self.scale, "shift": self.shift}
+        if self.anchors is not None and self.bandwidth is not None:
+            found |= {"anchor": self.anchors, "bandwidth": self.bandwidth}
+        return found
 
     @classmethod
     def from_tensors(cls, batches: np.ndarray, found: dict[str, np.ndarray]) -> Adapter:
         """The adapter of what a file holds."""
-        if "anchor" in found:
-            raise BadValue(
-                "Expected an adapter with one row per batch, found one that is conditioned on "
-                "populations; PopulationAdapter.load reads it."
-            )
-        return cls(batches, found["scale"], found["shift"])
+        rows = store.row_map(found, "", batches.size)
+        return cls(
+            batches,
+            rows,
+            found["scale"],
+            found["shift"],
+            found.get("anchor"),
+            found.get("bandwidth"),
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Adapter:
         """Read the adapter from a file written by :meth:`save`, or from a saved model."""
-        stored = _store.load(path, ("adapter", "model"))
+        stored = store.load(path, ("adapter", "model"))
         return cls.from_tensors(stored.batches, stored.tensors)
 
     def _map(
-        self,
-        Z: Any,
-        batch: Any,
-        scale: Floats,
-        shift: Floats,
-        out: np.ndarray | None,
-        known_finite: bool = False,
+        self, Z: Any, batch: Any, out: np.ndarray | None, known_finite: bool = False
     ) -> np.ndarray:
-        def work(Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
-            direct = is_native(out)
-
-            def part(rows: tuple[int, int]) -> bool:
-                finite = True
-                for lo, hi, block in native_blocks(Z, *rows):
-                    piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
-                    finite &= affine(block, codes[lo:hi], scale, shift, piece)
-                    if not direct:
-                        out[lo:hi] = piece
-                return finite
-
-            # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
-            return all(parallel_map(part, split(Z.shape[0], get_num_threads())))
-
-        return mapped(self, Z, batch, work, out, known_finite)
-
-
-def mapped(
-    adapter: Any,
-    Z: Any,
-    batch: Any,
-    work: Callable[[Any, np.ndarray, np.ndarray], bool],
-    out: np.ndarray | None = None,
-    known_finite: bool = False,
-) -> np.ndarray:
-    """Map cells (N, d) of batches that an adapter knows.
-
-    ``work(Z, codes, out)`` writes the result and returns whether all of it is finite.
-    """
-    Z = check_embedding(Z)
-    if Z.shape[1] != adapter.width:
-        raise BadValue(f"Expected {adapter.width} coordinates per cell, found {Z.shape[1]}.")
-    if batch is None and adapter.batches.size > 1:
-        raise BadValue(
-            f"Expected a batch label per cell, found none, and the adapter knows "
-            f"{adapter.batches.size} batches."
-        )
-    labels = (
-        Labels(np.zeros(Z.shape[0], np.int32), adapter.batches)
-        if batch is None
-        else Labels.of(batch, Z.shape[0]).within(adapter.batches)
-    )
-    if out is None:
-        out = np.empty(Z.shape, output_dtype(Z))
-    else:
-        check_out(out, Z)
-        # A caller's array must not be touched for bad input; a fresh one is just thrown away.
-        if not known_finite and not _finite(Z):
+        Z = check_embedding(Z)
+        labels = self._labels(Z, batch)
+        if out is None:
+            out = np.empty(Z.shape, output_dtype(Z))
+        else:
+            check_out(out, Z)
+            # A caller's array must not be touched for bad input; a fresh one is just thrown away.
+            if not known_finite and not _finite(Z):
+                raise nonfinite_error(Z)
+        work = self._affine if self.anchors is None else self._mixture
+        if not work(Z, labels.codes, out):
             raise nonfinite_error(Z)
-    if not work(Z, labels.codes, out):
-        raise nonfinite_error(Z)
-    return out
+        return out
+
+    def _labels(self, Z: Any, batch: Any) -> Labels:
+        if Z.shape[1] != self.n_dims:
+            raise BadValue(f"Expected {self.n_dims} coordinates per cell, found {Z.shape[1]}.")
+        if batch is not None:
+            return Labels.of(batch, Z.shape[0]).within(self.batches)
+        if self.batches.size > 1:
+            raise BadValue(
+                f"Expected a batch label per cell, found none, and the adapter knows "
+                f"{self.batches.size} batches."
+            )
+        return Labels(np.zeros(Z.shape[0], np.int32), self.batches)
+
+    @cached_property
+    def _anchored(self) -> Anchors:
+        assert self.anchors is not None
+        return Anchors(self.batches, self.batch, self.anchors)
+
+    def _affine(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
+        """Write the cells after the row of their batch; returns whether all of them are finite."""
+        direct = is_native(out)
+
+        def part(rows: tuple[int, int]) -> bool:
+            finite = True
+            for lo, hi, block in native_blocks(Z, *rows):
+                piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
+                finite &= affine(block, codes[lo:hi], self.scale, self.shift, piece)
+                if not direct:
+                    out[lo:hi] = piece
+            return finite
+
+        # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
+        return all(parallel_map(part, split(Z.shape[0], get_num_threads())))
+
+    def _mixture(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
+        """Write the cells after a mixture of the rows of their batch; returns whether all are finite."""
+        anchors, bandwidth = self._anchored, self.bandwidth
+        assert bandwidth is not None
+
+        def run(b: int, rows: Rows) -> bool:
+            centers, own = anchors.of_batch(b), anchors.own(b)
+            u = self.scale[own] - 1.0
+            v = self.shift[own] + u * anchors.origin[b]
+            return mixed_into(Z, rows, centers, Maps.of(centers, u, v, float(bandwidth[b])), out)
+
+        return all(finite for _, finite in map_runs(run, codes, self.batches.size))
 
 
-def check_rows(adapter: Any, n_rows: int) -> None:
-    """Check the rows of an adapter and hold them as contiguous doubles."""
-    for name in ("scale", "shift"):
-        entries = np.ascontiguousarray(getattr(adapter, name), dtype=np.float64)
-        object.__setattr__(adapter, name, entries)
-    shapes = (adapter.scale.shape, adapter.shift.shape)
-    if adapter.scale.ndim != 2 or shapes != ((n_rows, adapter.scale.shape[1]),) * 2:
-        raise BadValue(f"Expected scale and shift of one shape ({n_rows}, d), found {shapes}.")
-    for name in ("scale", "shift"):
-        if not np.isfinite(getattr(adapter, name)).all():
-            raise BadValue(f"Expected a finite {name}, found NaN or infinity.")
-
-
-def movement_table(summary: Any, rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
-    """What rows of an adapter do to the cells that they were fitted to, one line per batch.
-
-    ``rows`` are the moments of the batches of ``summary``, or of parts of them, in the same order.
-    """
-    moments = summary.by_batch
-    per_batch = rows.n.size == moments.n.size
-    batch = np.arange(moments.n.size) if per_batch else summary.anchors.batch
-    at = np.searchsorted(batch, np.arange(moments.n.size))
-    u = scale - 1.0
-    v = shift + rows.mean * u
-    share = (rows.n / moments.n[batch])[:, None]
-    moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
-    mean_moved = np.add.reduceat(share * v, at)
-    spread = np.sqrt(moments.var.sum(1))
-    return pd.DataFrame(
-        {
-            "n_cells": moments.n,
-            "moved": moved,
-            "mean_moved": np.sqrt((mean_moved**2).sum(1)),
-            "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
-            "scale_min": np.minimum.reduceat(scale.min(1), at),
-            "scale_median": [np.median(x) for x in np.split(scale, at[1:])],
-            "scale_max": np.maximum.reduceat(scale.max(1), at),
-        },
-        index=pd.Index(moments.batches.tolist(), name="batch"),
-    )
+def _both(a: Floats | None, b: Floats | None, order: Ints) -> Floats | None:
+    """What two adapters have of a kind, in a new order; they have it both or not at all."""
+    return None if a is None or b is None else np.concatenate([a, b])[order]
 
 
 def _finite(Z: Any) -> bool:

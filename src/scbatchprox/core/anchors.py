@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from ..kernels.arrays import Floats, Ints
-from ..kernels.products import Centers, nearest, sums_around
+from ..kernels.products import Centers, sums_around
 from ..kernels.runs import Rows, map_runs
 from .checks import nonfinite_error
-from .labels import Labels, among, union
+from .labels import Labels
 from .moments import Moments
+from .rows import OfBatches
 
 __all__ = ["Anchors"]
 
 
 @dataclass(frozen=True, eq=False)
-class Anchors:
+class Anchors(OfBatches):
     """A few points in each batch. A cell belongs to the nearest one of its own batch.
 
     Attributes
@@ -28,19 +29,17 @@ class Anchors:
     batches
         (B,) distinct labels, sorted.
     batch
-        (P,) position in ``batches`` of each anchor's batch, in order; every batch has one or more.
+        (R,) position in ``batches`` of each anchor's batch, in order; every batch has one or more.
     center
-        (P, d) where the anchors are.
+        (R, d) where the anchors are.
     """
 
     batches: np.ndarray
     batch: Ints
     center: Floats
 
-    @cached_property
-    def start(self) -> Ints:
-        """(B + 1,) the anchors of batch b are ``start[b]`` to ``start[b + 1]``."""
-        return np.searchsorted(self.batch, np.arange(self.batches.size + 1))
+    def __post_init__(self) -> None:
+        self._check_rows()
 
     @cached_property
     def origin(self) -> Floats:
@@ -52,25 +51,9 @@ class Anchors:
         parts = np.split(self.center, self.start[1:-1])
         return np.stack([_amid(part) for part in parts])
 
-    def own(self, b: int) -> slice:
-        """Which anchors are those of batch b."""
-        return slice(int(self.start[b]), int(self.start[b + 1]))
-
     def of_batch(self, b: int) -> Centers:
         """The anchors of batch b, ready for products."""
         return Centers.of(self.center[self.own(b)], self.origin[b])
-
-    def labels(self, Z: Any, labels: Labels) -> Labels:
-        """Return the population of each cell, the number of its anchor, as a label."""
-        within = labels.within(self.batches)
-        codes = np.empty(within.codes.size, np.int32)
-
-        def run(b: int, rows: Rows) -> None:
-            codes[rows] = self.start[b] + nearest(Z, rows, self.of_batch(b))
-
-        for _ in map_runs(run, within.codes, self.batches.size):
-            pass
-        return Labels(codes, np.arange(self.batch.size))
 
     def moments(self, Z: Any, labels: Labels) -> Moments:
         """Moments of the cells around each anchor that has any, whose number is their label; one pass."""
@@ -89,22 +72,15 @@ class Anchors:
             raise nonfinite_error(Z)
         return found
 
-    def select(self, batches: list[Hashable]) -> tuple[Anchors, np.ndarray]:
-        """Return the anchors of some batches, and which of all they are (P,)."""
-        wanted = among(self.batches, batches)
-        keep = wanted[self.batch]
-        position = np.cumsum(wanted) - 1
-        return Anchors(self.batches[wanted], position[self.batch[keep]], self.center[keep]), keep
+    def select(self, batches: Iterable[Any]) -> Anchors:
+        """The anchors of some batches."""
+        rows, keep = self._among(batches)
+        return Anchors(*rows, self.center[keep])
 
-    def joined(self, other: Anchors) -> tuple[Anchors, np.ndarray]:
-        """Return the anchors of both, which share no batch, and where those of each now stand."""
-        batches = union(self.batches, other.batches)
-        code = np.concatenate([
-            np.searchsorted(batches, part.batches)[part.batch] for part in (self, other)
-        ])  # fmt: skip
-        order = np.argsort(code, kind="stable")
-        center = np.concatenate([self.center, other.center])
-        return Anchors(batches, code[order], center[order]), order
+    def joined(self, other: Anchors) -> Anchors:
+        """The anchors of both, which share no batch."""
+        rows, order = self._with(other)
+        return Anchors(*rows, np.concatenate([self.center, other.center])[order])
 
 
 def _amid(center: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ __all__ = [
     "plain",
     "require_columns",
     "some_of",
-    "warn_if_barcodes",
+    "warn_user",
 ]
 
 
@@ -143,15 +144,17 @@ def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
     )
 
 
-def warn_if_barcodes(n: np.ndarray) -> None:
-    """Warn when batches are so small that the labels are probably not batches."""
-    if n.size > 1 and np.median(n) < 10:
-        warnings.warn(
-            f"Expected batches of cells, found {n.size} batches with a median of "
-            f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate.",
-            UserWarning,
-            stacklevel=5,
-        )
+def warn_user(message: str) -> None:
+    """Warn, and point at the line outside of this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level - 1)
+
+
+def _ours(module: str) -> bool:
+    """Whether a call comes from this package, or from scikit-learn's wrapper around a method of it."""
+    return module.split(".")[0] in ("scbatchprox", "sklearn")
 
 
 def check_number(name: str, value: object, *, positive: bool = False) -> None:

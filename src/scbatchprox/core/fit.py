@@ -1,39 +1,35 @@
-"""What a model has seen, and how it grows: batches that arrive, and batches that are forgotten.
+"""What a fitted model is, and how it grows: batches that arrive, and batches that are forgotten.
 
-Everything a row of the adapter depends on is kept as moments (of batches, or of their populations), so
-old cells are never read again:
+Everything that a row of the adapter depends on is kept as moments, so old cells are never read again:
 
 - the *reference*: batches that were fitted together, each row with the weight
   :math:`w = n_b / N_{ref}` among :math:`B_{ref}` batches;
-- batches *added* later to a frozen reference, each solved against it alone, as if it were the only
-  newcomer: :math:`w = n_b / (N_{ref} + n_b)`, :math:`B = B_{ref} + 1`, target from the reference. No
-  order of arrival can matter;
-- all moments seen so far, which also hold later cells of known batches. Those do not move a frozen
-  row; a refit takes them in.
+- batches *added* later to a frozen reference. Each is fitted to the reference alone, as if it were the
+  only new batch: :math:`w = n_b / (N_{ref} + n_b)`, :math:`B = B_{ref} + 1`, target from the reference.
+  The order of arrival does not matter;
+- all *moments* seen so far. They also hold later cells of known batches, which do not move a frozen row;
+  a refit takes them in.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 from ..errors import BadValue
-from ..kernels.arrays import Ints
-from ..targets.base import Summary, TargetRule
 from .adapter import Adapter
 from .checks import check_number
-from .conditioned import PopulationAdapter
 from .labels import Labels
-from .populations import Populations
+from .moments import Moments, Pooled
 from .problem import Problem, Weights
-from .solvers import Solution, Solver
+from .rows import RowMap
+from .solvers import History, Solution, Solver
+from .target import TargetRule
 
-__all__ = ["AnyAdapter", "Method", "Seen"]
-
-#: Either kind of adapter: they have the same verbs.
-AnyAdapter = Adapter | PopulationAdapter
+__all__ = ["Fit", "Method"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +50,8 @@ class Method:
             return
         if self.solver.needs_cells:
             raise BadValue(
-                f"Expected solver='exact' for target='population', which is solved when populations are "
-                f"registered, found {self.solver!r}."
+                f"Expected solver='exact' for target='population', whose registration finds the rows, "
+                f"found {self.solver!r}."
             )
         if self.rounds is None:
             raise BadValue(
@@ -64,113 +60,159 @@ class Method:
             )
 
     def together(
-        self, summary: Summary, cells: tuple[Any, Labels] | None = None
-    ) -> tuple[AnyAdapter, Solution, Any]:
-        """Fit all batches together; ``cells`` are for a solver that visits them again.
-
-        Returns the adapter, the solution, and the consensus of a target that has one.
-        """
-        target, consensus = self.rule.aim(summary, self.weights, self.rounds)
-        problem = Problem.of(self.rule.rows(summary), target, self.weights)
-        return *self._solved(summary, problem, cells or (None, None)), consensus
-
-    def apart(self, newcomers: Summary, reference: Summary, consensus: Any = None) -> AnyAdapter:
-        """Fit each newcomer to a reference that stays as it is."""
-        if not self.rule.conditioned:
-            return self._apart(newcomers, reference, consensus, newcomers.by_batch.n, 1)
-        alone = [newcomers.select([batch]) for batch in newcomers.batches.tolist()]
-        first, *others = (
-            self._apart(one, reference, consensus, one.n_cells, one.rows.n.size) for one in alone
-        )
-        return reduce(_joined, others, first)
-
-    def _apart(
         self,
-        newcomers: Summary,
-        reference: Summary,
-        consensus: Any,
-        arriving: Ints | int,
-        n_rows: int,
-    ) -> AnyAdapter:
-        known = self.rule.rows(reference)
-        problem = Problem.newcomers(
-            self.rule.rows(newcomers),
-            arriving,
-            known,
-            known.n.size + n_rows,
-            self.rule.join(newcomers, reference, consensus, self.weights, self.rounds),
-            self.weights,
-        )
-        return self._solved(newcomers, problem, (None, None))[0]
+        moments: Moments,
+        cells: tuple[Any, Labels] | None = None,
+        pooled: Pooled | None = None,
+    ) -> tuple[Adapter, Solution, Any]:
+        """Fit batches together; returns the adapter, the solution, and the consensus if there is one.
 
-    def _solved(
-        self, summary: Summary, problem: Problem, cells: tuple[Any, Any]
-    ) -> tuple[AnyAdapter, Solution]:
-        # Where registration has held rows back already, they go all the way.
-        rounds = self.rounds if problem.target.settled is None else None
-        if not self.rule.conditioned:
-            solution = self.solver.solve(problem, rounds, *cells)
-            whole = Adapter(summary.batches, solution.scale, solution.shift)
-            return whole.eased(self.strength), solution
-        assert isinstance(summary, Populations)  # what such a rule asks for
-        # Batches of one population each have nothing to be conditioned on: their rows are the paper's.
-        alike = summary.rows.n.size == summary.batches.size
-        solution = self.solver.solve(problem if alike else problem.about_means(), rounds)
-        origin = 0.0 if alike else summary.rows.mean * (solution.scale - 1.0)
-        rule: Any = self.rule
-        rows = solution.scale, solution.shift - origin
-        adapter = PopulationAdapter.of(summary, *rows, rule.settings.bandwidth)
-        return adapter.eased(self.strength), solution
+        ``cells`` are for a solver that visits them again. ``pooled`` holds all batches, where ``moments``
+        are only some of them.
+        """
+        self.rule.check(moments)
+        target, consensus = self.rule.aim(moments, self.weights, self.rounds, pooled)
+        among = () if pooled is None else (pooled.n_cells, pooled.n_batches)
+        rows = self.rule.rows(moments)
+        problem = Problem.of(rows, target, self.weights, *among)
+        solution = self._solution(problem, cells)
+        return self._adapter(rows, solution), solution, consensus
 
+    def apart(self, added: Moments, pooled: Pooled, consensus: Any = None) -> Adapter:
+        """Fit each new batch to a reference that stays as it is; ``pooled`` is all of the reference."""
+        self.rule.check(added)
+        if not self.rule.registers:
+            return self._apart(added, pooled, consensus)
+        # One at a time: a batch must not depend on which others arrive with it.
+        alone = (added.select([batch]) for batch in added.batches.tolist())
+        return reduce(Adapter.joined, (self._apart(one, pooled, consensus) for one in alone))
 
-def _joined(a: Any, b: Any) -> AnyAdapter:
-    """Rows of two adapters of one kind."""
-    both: AnyAdapter = a.joined(b)
-    return both
+    def _apart(self, added: Moments, pooled: Pooled, consensus: Any) -> Adapter:
+        rows = self.rule.rows(added)
+        target = self.rule.join(added, pooled, consensus, self.weights, self.rounds)
+        n_cells = pooled.n_cells + added.by_batch.n[rows.batch]
+        problem = Problem.of(rows, target, self.weights, n_cells, pooled.n_batches + 1)
+        return self._adapter(rows, self._solution(problem, None))
+
+    def _solution(self, problem: Problem, cells: tuple[Any, Labels] | None) -> Solution:
+        if problem.target.final:
+            path = [problem.identity(), problem.goal]
+            return Solution.of(problem, path, [0, math.inf], converged=True)
+        return self.solver.solve(problem, self.rounds, *(cells or ()))
+
+    def _adapter(self, rows: Moments, solution: Solution) -> Adapter:
+        bandwidth = None if rows.anchors is None else self.rule.bandwidth * rows.within
+        of = RowMap(rows.batches, rows.batch)
+        adapter = Adapter(*of, solution.scale, solution.shift, rows.anchors, bandwidth)
+        return adapter.eased(self.strength)
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """The moments that the rows of an adapter were fitted to, and all moments seen so far.
+class Fit:
+    """A fitted model: what every door shares, what is saved, and what grows. It is never changed.
 
-    And the consensus that the reference was registered to, for a target that has one: a batch that arrives
-    later needs no more of the reference.
+    Attributes
+    ----------
+    method
+        How the rows were fitted.
+    reference, added, moments
+        Moments of the batches that were fitted together, of those added later, and of all cells so far.
+    adapter
+        The fitted map.
+    history, converged
+        Of the fit of the reference.
+    consensus
+        What batches were registered to, for a target that has one: a batch that arrives later needs no
+        more of the reference.
+    pooled
+        All batches of the reference, where some of them are held by others.
     """
 
-    reference: Any  # Summary, all three of one kind
-    added: Any
-    moments: Any
+    method: Method
+    reference: Moments
+    added: Moments
+    moments: Moments
+    adapter: Adapter
+    history: History
+    converged: bool
     consensus: Any = None
+    pooled: Pooled | None = None
 
     @classmethod
-    def first(cls, moments: Summary, consensus: Any = None) -> Seen:
-        """What is seen in a first fit: all of it is the reference."""
-        return cls(moments, moments.select([]), moments, consensus)
+    def of(
+        cls,
+        method: Method,
+        moments: Moments,
+        cells: tuple[Any, Labels] | None = None,
+        pooled: Pooled | None = None,
+    ) -> Fit:
+        """Fit batches together: all of them are the reference."""
+        adapter, solution, consensus = method.together(moments, cells, pooled)
+        return cls(
+            method,
+            moments,
+            moments.select([]),
+            moments,
+            adapter,
+            solution.history,
+            solution.converged,
+            consensus,
+            pooled,
+        )
 
-    def newcomers(self, moments: Any) -> Any:
+    @property
+    def everyone(self) -> Pooled:
+        """All batches of the reference together."""
+        return self.reference.by_batch.pooled() if self.pooled is None else self.pooled
+
+    def new_batches(self, moments: Moments) -> Moments:
         """The part of ``moments`` that belongs to batches not seen before."""
         known = set(self.moments.batches.tolist())
         return moments.select([b for b in moments.batches.tolist() if b not in known])
 
-    def add(self, moments: Summary) -> Seen:
-        """Take in more cells; batches that are new are added to the frozen reference."""
-        newcomers = self.newcomers(moments)
-        return replace(self, added=self.added.merge(newcomers), moments=self.moments.merge(moments))
-
-    def forget(self, batch: Hashable) -> Seen:
-        """Be as if a batch had never been seen."""
-        moments = self.moments.drop(batch)
-        keep = moments.batches.tolist()
-        return Seen(
-            self.reference.select([b for b in self.reference.batches.tolist() if b in keep]),
-            self.added.select([b for b in self.added.batches.tolist() if b in keep]),
-            moments,
-            self.consensus,
+    def grown(self, more: Moments, method: Method) -> Fit:
+        """Take in more cells; no row changes, and new batches get rows of their own."""
+        method.rule.check(more)
+        added = self.new_batches(more)
+        after = replace(
+            self, method=method, added=self.added.merge(added), moments=self.moments.merge(more)
         )
+        if not added.batches.size:
+            return after
+        rows = method.apart(added, self.everyone, self.consensus)
+        return replace(after, adapter=self.adapter.joined(rows))
 
-    def solve(self, method: Method) -> tuple[Seen, AnyAdapter, Solution]:
-        """Fit every row anew from what is kept: the reference together, the added ones apart."""
-        adapter, solution, consensus = method.together(self.reference)
+    def refitted(self, more: Moments, method: Method) -> Fit:
+        """Take in more cells and fit all batches together."""
+        method.rule.check(more)
+        self._check_own("refit")
+        return Fit.of(method, self.moments.merge(more))
+
+    def forgotten(self, batch: Hashable, method: Method) -> Fit:
+        """Be as if a batch had never been seen.
+
+        A batch that was added takes its rows with it. Without a batch of the reference all rows are fitted
+        again: the reference together, the added batches apart.
+        """
+        moments = self.moments.drop(batch)
+        if batch in self.added.batches.tolist():
+            adapter = self.adapter.without(batch)
+            return replace(self, added=self.added.drop(batch), moments=moments, adapter=adapter)
+        if self.reference.batches.size == 1:
+            raise BadValue(
+                f"Expected to keep a batch of the reference, found that {batch!r} is its last; "
+                f"fit a new model instead."
+            )
+        self._check_own("forget a batch of the reference")
+        base = Fit.of(method, self.reference.drop(batch))
+        adapter = base.adapter
         if self.added.batches.size:
-            adapter = _joined(adapter, method.apart(self.added, self.reference, consensus))
-        return replace(self, consensus=consensus), adapter, solution
+            adapter = adapter.joined(method.apart(self.added, base.everyone, base.consensus))
+        return replace(base, added=self.added, moments=moments, adapter=adapter)
+
+    def _check_own(self, what: str) -> None:
+        if self.pooled is not None:
+            raise BadValue(
+                f"Expected all batches of the reference here to {what}, found that others hold "
+                f"{self.pooled.n_batches - self.reference.batches.size} of them; fit anew together."
+            )

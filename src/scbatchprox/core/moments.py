@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,46 +13,91 @@ from ..kernels.arrays import Floats, Ints
 from ..kernels.blocks import native, native_blocks, split
 from ..kernels.loops import add_sums, first_rows
 from ..kernels.threads import parallel_map
-from .checks import check_embedding, nonfinite_error, some_of
-from .labels import Labels, among, label_array, union
+from .checks import check_embedding, nonfinite_error, some_of, warn_user
+from .labels import Labels, union
+from .rows import OfBatches, RowMap
 
-__all__ = ["Moments", "n_parts"]
+__all__ = ["Moments", "Pooled", "n_parts", "warn_if_barcodes"]
 
 #: Bytes of cells that one block of :func:`scbatchprox.kernels.loops.add_sums` holds: half a usual L2 cache.
 CACHE_BYTES = 1 << 18
 MOST_PARTS = 128
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """All that is ever needed of other batches: number, mean and spread of their cells together.
+
+    Attributes
+    ----------
+    n_cells, n_batches
+        How many there are.
+    mean, m2
+        (d,) mean of all cells, and the sum of squared deviations from it.
+    """
+
+    n_cells: int
+    n_batches: int
+    mean: Floats
+    m2: Floats
+
+    @property
+    def std(self) -> Floats:
+        r"""(d,) population standard deviation :math:`\hat s`."""
+        return np.sqrt(self.var)
+
+    @property
+    def var(self) -> Floats:
+        r"""(d,) population variance :math:`\hat s^2`."""
+        return self.m2 / max(self.n_cells, 1)
+
+
 @dataclass(frozen=True, eq=False)
-class Moments:
-    r"""Number of cells, mean and sum of squared deviations, per batch and coordinate.
+class Moments(OfBatches):
+    r"""Number of cells, mean and sum of squared deviations, per row and coordinate.
+
+    A row is a batch, or a population of a batch.
 
     Attributes
     ----------
     batches
         (B,) distinct labels, sorted.
+    batch
+        (R,) position in ``batches`` of each row's batch, in order; every batch has one or more rows.
     n
-        (B,) cells per batch.
+        (R,) cells per row.
     mean
-        (B, d) :math:`\hat\mu_b`.
+        (R, d) :math:`\hat\mu_b`.
     m2
-        (B, d) :math:`\sum_{i \in I_b} (z_i - \hat\mu_b)^2`. Carried instead of raw sums of squares,
+        (R, d) :math:`\sum_{i \in I_b} (z_i - \hat\mu_b)^2`. Carried instead of raw sums of squares,
         which cancel catastrophically for embeddings far from the origin.
+    anchors
+        (R, d) the points that the cells of populations were gathered around: more cells of a known batch
+        join the nearest one. ``None`` if rows are whole batches.
     """
 
     batches: np.ndarray
+    batch: Ints
     n: Ints
     mean: Floats
     m2: Floats
+    anchors: Floats | None = None
 
     def __post_init__(self) -> None:
-        B = self.batches.shape[0]
-        d = self.mean.shape[-1]
+        self._check_rows()
+        R, d = self.n_rows, self.mean.shape[-1]
         shapes = (self.n.shape, self.mean.shape, self.m2.shape)
-        if shapes != ((B,), (B, d), (B, d)):
+        if shapes != ((R,), (R, d), (R, d)):
             raise BadValue(
-                f"Expected n, mean and m2 of shapes {((B,), (B, d), (B, d))}, found {shapes}."
+                f"Expected n, mean and m2 of shapes {((R,), (R, d), (R, d))}, found {shapes}."
             )
+        if self.anchors is not None and self.anchors.shape != (R, d):
+            raise BadValue(f"Expected anchors of shape {(R, d)}, found {self.anchors.shape}.")
+
+    @classmethod
+    def per_batch(cls, batches: Any, n: Ints, mean: Floats, m2: Floats) -> Moments:
+        """Moments with one row per batch."""
+        return cls(*RowMap.one_each(batches), n, mean, m2)
 
     @classmethod
     def of(cls, Z: Any, batch: Any = None) -> Moments:
@@ -85,7 +130,7 @@ class Moments:
             m2 = np.maximum(sums[:, 1] - sums[:, 0] * offset, 0.0)
         if not (np.isfinite(mean).all() and np.isfinite(m2).all()):
             raise nonfinite_error(Z)
-        return cls(labels.batches, n, mean, m2)
+        return cls.per_batch(labels.batches, n, mean, m2)
 
     @classmethod
     def about(cls, names: np.ndarray, n: Ints, center: Floats, sums: Floats) -> Moments | None:
@@ -103,7 +148,7 @@ class Moments:
             offset += center
         if not (np.isfinite(offset).all() and np.isfinite(m2).all()):
             return None
-        return cls(names, n, offset, m2)
+        return cls.per_batch(names, n, offset, m2)
 
     @property
     def var(self) -> Floats:
@@ -116,14 +161,24 @@ class Moments:
         return np.sqrt(self.var)
 
     @property
-    def rows(self) -> Moments:
-        """What the rows of an adapter are fitted to: these moments. Other summaries have finer ones."""
-        return self
+    def by_batch(self) -> Moments:
+        """Moments of whole batches."""
+        if self.one_each:
+            return Moments.per_batch(self.batches, self.n, self.mean, self.m2)
+        at = self.start[:-1]
+        n = np.add.reduceat(self.n, at)
+        first = self.mean[at]
+        offset = self.mean - first[self.batch]  # about one of the means: no cancellation
+        weight = self.n[:, None]
+        move = np.add.reduceat(weight * offset, at) / n[:, None]
+        m2 = self.m2 + weight * (offset - move[self.batch]) ** 2
+        return Moments.per_batch(self.batches, n, first + move, np.add.reduceat(m2, at))
 
     @property
-    def by_batch(self) -> Moments:
-        """Moments of whole batches: these."""
-        return self
+    def within(self) -> Floats:
+        """(B,) variance of the cells of a batch about the means of their rows, over all coordinates."""
+        at = self.start[:-1]
+        return np.add.reduceat(self.m2.sum(1), at) / np.add.reduceat(self.n, at)
 
     @property
     def n_cells(self) -> int:
@@ -131,58 +186,75 @@ class Moments:
         return int(self.n.sum())
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates d."""
         return int(self.mean.shape[1])
 
     def merge(self, other: Moments) -> Moments:
-        r"""Moments of both sets of cells together; batches of the same name become one.
+        r"""Moments of both sets of cells together; a batch in both must have the same rows.
 
         Chan, Golub & LeVeque (1979), with :math:`\delta = \mu_2 - \mu_1`:
         :math:`M_2 = M_2^{(1)} + M_2^{(2)} + \delta^2 n_1 n_2 / (n_1 + n_2)`.
         """
-        if self.width != other.width:
-            raise BadValue(f"Expected moments of {self.width} coordinates, found {other.width}.")
+        if self.n_dims != other.n_dims:
+            raise BadValue(f"Expected moments of {self.n_dims} coordinates, found {other.n_dims}.")
         batches = union(self.batches, other.batches)
-        a, b = self.spread(batches), other.spread(batches)
-        return Moments(batches, *_chan(a.n, a.mean, a.m2, b.n, b.mean, b.m2))
+        sizes = np.zeros((2, batches.size), np.int64)
+        for size, part in zip(sizes, (self, other), strict=True):
+            size[np.searchsorted(batches, part.batches)] = np.diff(part.start)
+        if (sizes.min(0) * (sizes[0] != sizes[1])).any():
+            raise _other_populations()
+        rows = RowMap(batches, np.repeat(np.arange(batches.size), sizes.max(0)))
+        ours, theirs = self._in(rows), other._in(rows)
+        n = np.zeros((2, rows.batch.size), np.int64)
+        mean, m2 = np.zeros((2, 2, rows.batch.size, self.n_dims))
+        for side, at, part in ((0, ours, self), (1, theirs, other)):
+            n[side, at], mean[side, at], m2[side, at] = part.n, part.mean, part.m2
+        anchors = None
+        if self.anchors is not None or other.anchors is not None:
+            if self.anchors is None or other.anchors is None:
+                raise _other_populations()
+            anchors = np.full((rows.batch.size, self.n_dims), np.nan)
+            anchors[ours] = self.anchors
+            shared = np.isin(theirs, ours)
+            if not np.array_equal(anchors[theirs[shared]], other.anchors[shared]):
+                raise _other_populations()
+            anchors[theirs] = other.anchors
+        n_all, mean_all, m2_all = _chan(n[0], mean[0], m2[0], n[1], mean[1], m2[1])
+        return Moments(*rows, n_all, mean_all, m2_all, anchors)
 
     def drop(self, batch: Hashable) -> Moments:
         """Moments without one batch: as if its cells had never been seen."""
-        keep = self.batches != batch
-        if np.all(keep):
-            raise BadKey(
-                f"Expected a batch to drop, found {batch!r}; "
-                f"available: {some_of(self.batches.tolist())}."
-            )
-        return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
+        known = self.batches.tolist()
+        if batch not in known:
+            raise BadKey(f"Expected a batch to drop, found {batch!r}; available: {some_of(known)}.")
+        return self.select([b for b in known if b != batch])
 
-    def select(self, batches: list[Any]) -> Moments:
+    def select(self, batches: Iterable[Any]) -> Moments:
         """Moments of some batches, in the order of this object; there may be none."""
-        keep = among(self.batches, batches)
-        return Moments(self.batches[keep], self.n[keep], self.mean[keep], self.m2[keep])
+        rows, keep = self._among(batches)
+        anchors = None if self.anchors is None else self.anchors[keep]
+        return Moments(*rows, self.n[keep], self.mean[keep], self.m2[keep], anchors)
 
-    def pooled(self) -> Moments:
-        r"""Moments of all cells as one batch: :math:`\hat\mu` and :math:`\hat s`."""
+    def pooled(self) -> Pooled:
+        r"""Moments of all cells together: :math:`\hat\mu` and :math:`\hat s`."""
         n = self.n[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
             offset = self.mean - self.mean[:1]  # about one of the means, so that nothing cancels
-            center = (n * offset).sum(0, keepdims=True) / self.n_cells
-            m2 = self.m2.sum(0, keepdims=True) + (n * (offset - center) ** 2).sum(0, keepdims=True)
+            center = (n * offset).sum(0) / self.n_cells
+            m2 = self.m2.sum(0) + (n * (offset - center) ** 2).sum(0)
         if not np.isfinite(m2).all():
             raise BadValue(
                 "Expected batches at moderate distances, found means so far apart that their "
                 "variance overflows."
             )
-        return Moments(label_array(["all"]), self.n.sum(keepdims=True), self.mean[:1] + center, m2)
+        return Pooled(self.n_cells, int(self.batches.size), self.mean[0] + center, m2)
 
-    def spread(self, batches: np.ndarray) -> Moments:
-        """The same moments among more batches, which have no cells."""
-        at = np.searchsorted(batches, self.batches)
-        n = np.zeros(batches.size, np.int64)
-        mean, m2 = np.zeros((2, batches.size, self.width))
-        n[at], mean[at], m2[at] = self.n, self.mean, self.m2
-        return Moments(batches, n, mean, m2)
+
+def _other_populations() -> BadValue:
+    return BadValue(
+        "Expected more cells of a known batch at the populations that are kept of it, found others."
+    )
 
 
 def _chan(
@@ -196,7 +268,7 @@ def _chan(
     n = n1 + n2
     share = (n2 / np.maximum(n, 1))[:, None]
     # Where one side has no cells the other must come through untouched, to the bit.
-    delta = np.where(n1[:, None] > 0, mean2 - mean1, 0.0)
+    delta = np.where(((n1 > 0) & (n2 > 0))[:, None], mean2 - mean1, 0.0)
     mean = np.where(n1[:, None] > 0, mean1 + delta * share, mean2)
     return n, mean, m2_1 + m2_2 + delta * delta * n1[:, None] * share
 
@@ -209,6 +281,16 @@ def n_parts(Z: Any, n_batches: int) -> int:
     by_rows = Z.shape[0] // 32_768
     by_memory = Z.shape[0] * 4 // (100 * 16 * n_batches)
     return int(np.clip(min(by_rows, by_memory), 1, MOST_PARTS))
+
+
+def warn_if_barcodes(moments: Moments) -> None:
+    """Warn when batches are so small that the labels are probably not batches."""
+    n = moments.by_batch.n
+    if n.size > 1 and np.median(n) < 10:
+        warn_user(
+            f"Expected batches of cells, found {n.size} batches with a median of "
+            f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate."
+        )
 
 
 def _provisional_mean(Z: Any, labels: Labels) -> np.ndarray:

@@ -9,18 +9,17 @@ Both coordinates vanish at the identity, so a batch that is on target stays exac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from ..targets.base import Target
 from .checks import check_number
 from .moments import Moments
 
-__all__ = ["Problem", "Rows", "Weights"]
+__all__ = ["Problem", "Rows", "Target", "Weights"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,37 @@ class Weights:
                 "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
                 "all three zero: every adapter would be a solution."
             )
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    r"""An affine map per row, written about the row's mean: ``t = center + scale * (z - mean)``.
+
+    Keeping :math:`\hat\mu_b` and its image apart, rather than their difference in ``shift``, is what
+    lets the solvers work on embeddings far from the origin without cancellation.
+
+    Attributes
+    ----------
+    mean
+        (R, d) where each batch's mean is, :math:`\hat\mu_b`.
+    center
+        (R, d) where it should go; :math:`\hat\mu` in every row for the paper's target.
+    scale
+        (R, d) :math:`r_b`.
+    final
+        Whether rows are taken to the target as it is: finding it has used the weights and rounds, so no
+        solver holds rows back a second time.
+    """
+
+    mean: Floats
+    center: Floats
+    scale: Floats
+    final: bool = False
+
+    @property
+    def shift(self) -> Floats:
+        """(R, d) :math:`c_b`, so that ``t = scale * z + shift``."""
+        return self.center - self.scale * self.mean
 
 
 class Rows(NamedTuple):
@@ -75,52 +105,37 @@ class Problem:
     weights: Weights
 
     @classmethod
-    def of(cls, moments: Moments, target: Target, weights: Weights) -> Problem:
-        """Return the problem of fitting all batches in ``moments`` together."""
-        share = moments.n / moments.n_cells
-        return cls(moments.mean, moments.var, share, moments.batches.size, target, weights)
-
-    @classmethod
-    def newcomers(
+    def of(
         cls,
         moments: Moments,
-        arriving: Ints | int,
-        reference: Moments,
-        n_batches: int,
         target: Target,
         weights: Weights,
+        n_cells: Ints | int | None = None,
+        n_batches: int | None = None,
     ) -> Problem:
-        """Return the problem of fitting each newcomer to a reference that stays as it is.
+        """Return the problem of fitting rows to their target.
 
-        ``arriving`` cells come with each row's batch, as if it were the only newcomer, and there are
-        ``n_batches`` with it.
+        Together, unless the number of cells and batches that they are fitted among is given: a number of
+        cells for all rows, or one for each.
         """
-        share = moments.n / (reference.n_cells + arriving)
-        return cls(moments.mean, moments.var, share, n_batches, target, weights)
-
-    def about_means(self) -> Problem:
-        """Return the same problem in coordinates about each row's own mean.
-
-        The ties then act on the stretch about the mean and on the way of the mean. Seen from a far
-        origin a tie would rather stretch a narrow row than shift it, which is no matter for a batch but
-        turns populations of a few cells inside out.
-        """
-        return replace(self, mean=np.zeros_like(self.mean))
+        share = moments.n / (moments.n_cells if n_cells is None else n_cells)
+        among = moments.n_rows if n_batches is None else n_batches
+        return cls(moments.mean, moments.var, share, among, target, weights)
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates d."""
         return int(self.mean.shape[1])
 
     @property
     def a(self) -> float:
         r""":math:`a = \lambda_{target} / d`, the weight of one coordinate's distance."""
-        return self.weights.lambda_target / self.width
+        return self.weights.lambda_target / self.n_dims
 
     @property
     def nu(self) -> float:
         r""":math:`\nu = \lambda_{id} / (B d)`, the weight of one adapter entry's identity term."""
-        return self.weights.lambda_id / (self.n_batches * self.width)
+        return self.weights.lambda_id / (self.n_batches * self.n_dims)
 
     @property
     def goal(self) -> Rows:

@@ -3,94 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
 from ..core.adapter import Adapter
-from ..core.anchors import Anchors
 from ..core.checks import plain
-from ..core.conditioned import PopulationAdapter
-from ..core.fit import Seen
-from ..core.moments import Moments
-from ..core.populations import Populations
+from ..core.fit import Fit, Method
+from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
 from ..errors import BadType
-from ..targets.base import Summary
 from ..targets.by_name import TARGETS
+from ..targets.moment import MomentTarget
 from ..targets.population.registration import Consensus
 from ..targets.population.settings import PopulationSettings
-from . import store as _store
+from . import store
 
-Model = TypeVar("Model")
+__all__ = ["Saved", "load", "params_as_json", "params_from_json", "save"]
 
-__all__ = ["load", "params_as_json", "params_from_json", "save"]
-
-MOMENTS = ("n", "mean", "m2")
+MOMENTS = ("batch", "n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
 CONSENSUS = ("origin", "mass", "total")
+POOLED = ("mean", "m2")
 
 
-def save(model: Any, path: str | Path) -> None:
-    """Write a fitted model."""
-    tensors = model.adapter_.tensors()
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds beside the parts of a :class:`Fit` that need its parameters."""
+
+    params: dict[str, Any]
+    provenance: dict[str, Any]
+    feature_names: list[str] | None
+    written_by: str
+    _parts: dict[str, Any] = field(repr=False)
+
+    @property
+    def consensus(self) -> Consensus | None:
+        """What the reference was registered to."""
+        return self._parts["consensus"]  # type: ignore[no-any-return]
+
+    def fit(self, method: Method) -> Fit:
+        """The fit, with the method that the parameters stand for."""
+        return Fit(method=method, **self._parts)
+
+
+def save(
+    path: str | Path,
+    fit: Fit,
+    params: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    feature_names: list[str] | None = None,
+) -> None:
+    """Write a fit, and the parameters of the estimator that made it."""
+    tensors = fit.adapter.tensors()
     for part in ("moments", "reference", "added"):
-        summary = getattr(model.seen_, part)
-        tensors |= {f"{part}.{field}": getattr(summary.rows, field) for field in MOMENTS}
-        if isinstance(summary, Populations):
-            tensors[f"{part}.anchor"] = summary.anchors.center
-            tensors[f"{part}.anchor_batch"] = np.asarray(summary.anchors.batch, np.int64)
-    tensors |= {f"history.{field}": getattr(model.history_, field) for field in HISTORY}
-    consensus = model.seen_.consensus
-    if consensus is not None:
-        tensors |= {f"consensus.{field}": getattr(consensus, field) for field in CONSENSUS}
-    extra = {
-        "params": params_as_json(model),
-        "converged": model.converged_,
-        "provenance": model.provenance_,
-        "reference": model.seen_.reference.batches.tolist(),
-        "added": model.seen_.added.batches.tolist(),
+        moments: Moments = getattr(fit, part)
+        tensors |= {f"{part}.{name}": getattr(moments, name) for name in MOMENTS}
+        if moments.anchors is not None:
+            tensors[f"{part}.anchor"] = moments.anchors
+    tensors |= {f"history.{name}": getattr(fit.history, name) for name in HISTORY}
+    extra: dict[str, Any] = {
+        "params": params_as_json(params),
+        "converged": fit.converged,
+        "provenance": dict(provenance),
+        "reference": fit.reference.batches.tolist(),
+        "added": fit.added.batches.tolist(),
     }
+    consensus: Consensus | None = fit.consensus
     if consensus is not None:
-        extra["consensus"] = {"unit": consensus.unit, "settings": consensus.settings.to_json()}
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        extra["feature_names"] = names.tolist()
-    _store.save(path, "model", tensors, model.batches_, extra)
+        tensors |= {f"consensus.{name}": getattr(consensus, name) for name in CONSENSUS}
+        extra["consensus"] = {
+            "unit": consensus.unit,
+            "one_each": consensus.one_each,
+            "settings": consensus.settings.to_json(),
+        }
+    if fit.pooled is not None:
+        tensors |= {f"pooled.{name}": getattr(fit.pooled, name) for name in POOLED}
+        extra["pooled"] = {"n_cells": fit.pooled.n_cells, "n_batches": fit.pooled.n_batches}
+    if feature_names is not None:
+        extra["feature_names"] = feature_names
+    store.save(path, "model", tensors, fit.adapter.batches, extra)
 
 
-def load(kind: type[Model], path: str | Path) -> Model:
-    """Read a fitted model."""
-    stored = _store.load(path, ("model",))
-    params = dict(stored.params["params"])
-    model: Any = kind(**params_from_json(params))
-    adapter = PopulationAdapter if "anchor" in stored.tensors else Adapter
-    model.adapter_ = adapter.from_tensors(stored.batches, stored.tensors)
-    model.seen_ = Seen(
-        **{
-            part: _summary(stored.tensors, part, batches)
-            for part, batches in _batches(stored).items()
-        },
-        consensus=_consensus(stored),
-    )
-    model.history_ = History(*(stored.tensors[f"history.{field}"] for field in HISTORY))
-    model.converged_ = bool(stored.params["converged"])
-    model.provenance_ = dict(stored.params["provenance"])
-    model.diagnosis_ = None
-    model.n_features_in_ = model.adapter_.width
-    if "feature_names" in stored.params:
-        model.feature_names_in_ = np.array(stored.params["feature_names"], dtype=object)
-    return cast(Model, model)
+def load(path: str | Path) -> Saved:
+    """Read what :func:`save` wrote, or version 0.1.0."""
+    stored = store.load(path, ("model",))
+    tensors, known = stored.tensors, stored.params
+    batches = {"moments": stored.batches} | {
+        part: np.array(known[part], dtype=stored.batches.dtype) for part in ("reference", "added")
+    }
+    parts: dict[str, Any] = {
+        part: _moments(tensors, part, names) for part, names in batches.items()
+    }
+    parts |= {
+        "adapter": Adapter.from_tensors(stored.batches, tensors),
+        "history": History(*(tensors[f"history.{name}"] for name in HISTORY)),
+        "converged": bool(known["converged"]),
+        "consensus": _consensus(stored),
+        "pooled": _pooled(stored),
+    }
+    params = params_from_json(known["params"])
+    names = known.get("feature_names")
+    return Saved(params, dict(known["provenance"]), names, stored.written_by, parts)
 
 
-def params_as_json(model: Any) -> dict[str, Any]:
-    """Return a model's parameters in types that JSON has; objects as their names and options."""
-    params = model.get_params(deep=False)
-    params["solver"] = _to_json("solver", params["solver"], SOLVERS)
-    params["target"] = _to_json("target", params["target"], TARGETS)
-    return {name: plain(value) for name, value in params.items()}
+def params_as_json(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters in types that JSON has; objects as their names and options."""
+    found = dict(params)
+    found["solver"] = _to_json("solver", found["solver"], SOLVERS)
+    found["target"] = _to_json("target", found["target"], TARGETS)
+    return {name: plain(value) for name, value in found.items()}
 
 
 def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,33 +127,35 @@ def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
             if "settings" in options:
                 options["settings"] = PopulationSettings.from_json(options["settings"])
             params[name] = kinds[options.pop("name")](**options)
+    # Until version 0.1.0 the estimator held the options of the moment target.
+    old = {name: params.pop(name) for name in ("variance_matching", "eps") if name in params}
+    if old and params.get("target", "moment") == "moment" and MomentTarget(**old) != MomentTarget():
+        params["target"] = MomentTarget(**old)
     return params
 
 
-def _summary(tensors: dict[str, np.ndarray], part: str, batches: np.ndarray) -> Summary:
-    rows = [tensors[f"{part}.{field}"] for field in MOMENTS]
-    if f"{part}.anchor" not in tensors:
-        return Moments(batches, *rows)
-    anchors = Anchors(batches, tensors[f"{part}.anchor_batch"], tensors[f"{part}.anchor"])
-    return Populations(anchors, Moments(np.arange(anchors.batch.size), *rows))
+def _moments(tensors: Mapping[str, np.ndarray], part: str, batches: np.ndarray) -> Moments:
+    rows = store.row_map(tensors, f"{part}.", batches.size)
+    n, mean, m2 = (tensors[f"{part}.{name}"] for name in MOMENTS[1:])
+    return Moments(batches, rows, n, mean, m2, tensors.get(f"{part}.anchor"))
 
 
-def _consensus(stored: _store.Stored) -> Consensus | None:
+def _consensus(stored: store.Stored) -> Consensus | None:
     """What the reference was registered to; nothing for the moment target, and before version 0.2."""
     if "consensus" not in stored.params:
         return None
     known = stored.params["consensus"]
-    origin, mass, total = (stored.tensors[f"consensus.{field}"] for field in CONSENSUS)
+    origin, mass, total = (stored.tensors[f"consensus.{name}"] for name in CONSENSUS)
     settings = PopulationSettings.from_json(known["settings"])
-    return Consensus(settings, origin, float(known["unit"]), mass, total)
+    return Consensus(settings, origin, float(known["unit"]), mass, total, bool(known["one_each"]))
 
 
-def _batches(stored: _store.Stored) -> dict[str, np.ndarray]:
-    parts = {
-        part: np.array(stored.params[part], dtype=stored.batches.dtype)
-        for part in ("reference", "added")
-    }
-    return {"moments": stored.batches} | parts
+def _pooled(stored: store.Stored) -> Pooled | None:
+    if "pooled" not in stored.params:
+        return None
+    mean, m2 = (stored.tensors[f"pooled.{name}"] for name in POOLED)
+    known = stored.params["pooled"]
+    return Pooled(int(known["n_cells"]), int(known["n_batches"]), mean, m2)
 
 
 def _to_json(what: str, value: Any, kinds: Mapping[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """Files of adapters and models: safetensors with a small header of our own, never pickle.
 
-Layout, version 1 (``docs/file-format.md``): float64 and int64 tensors, and these string entries in the
+Layout, version 2 (``docs/file-format.md``): float64 and int64 tensors, and these string entries in the
 header: ``format`` = "scbatchprox", ``format_version``, ``kind``, ``scbatchprox_version``, ``batches``
 (a JSON list of str, int, float or bool) and ``params`` (a JSON object).
 """
@@ -23,9 +23,9 @@ from ..core.labels import label_array
 from ..errors import BadFile, BadValue
 from .atomic import replacing
 
-__all__ = ["FORMAT_VERSION", "Stored", "load", "save"]
+__all__ = ["FORMAT_VERSION", "Stored", "load", "row_map", "save"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,14 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
             f"Expected batches and params in the header of {path}, found it damaged ({error})."
         ) from None
     return Stored(tensors, batches, params, header.get("scbatchprox_version", "?"))
+
+
+def row_map(tensors: Mapping[str, np.ndarray], part: str, n_batches: int) -> np.ndarray:
+    """The batch of each row of a part (``"moments."``, or ``""`` for the adapter).
+
+    Files of version 1 name it only where there is more than one row per batch.
+    """
+    for name in ("batch", "anchor_batch"):
+        if f"{part}{name}" in tensors:
+            return tensors[f"{part}{name}"]
+    return np.arange(n_batches)

@@ -23,7 +23,7 @@ from .blocks import is_native, native, output_dtype
 from .kmeans import LEAST, padding
 from .runs import BLOCK_ROWS, Rows, blocks
 
-__all__ = ["Adder", "Centers", "Maps", "mixed_into", "nearest", "sums_around"]
+__all__ = ["Adder", "Centers", "Maps", "mixed_into", "sums_around"]
 
 #: Weights of a row that add up to less than this are too close to underflow, and are taken anew.
 FAINT = 1e-20
@@ -88,13 +88,6 @@ class Room:
             else:
                 # Clipped rather than checked: numpy would make a copy to check first.
                 yield part, self.Z.take(part, axis=0, out=self.read[: part.size], mode="clip")
-
-
-def nearest(Z: Any, rows: Rows, centers: Centers) -> np.ndarray:
-    """The nearest centre of each row."""
-    room = Room(Z, rows, *centers.padded.shape)
-    with np.errstate(all="ignore"):
-        return np.concatenate([_nearest(block, centers, room) for _, block in room.blocks()])
 
 
 def _nearest(block: np.ndarray, centers: Centers, room: Room) -> Ints:

@@ -1,4 +1,4 @@
-"""The paper's target."""
+r"""The paper's target: :math:`t_i = \hat\mu + r_b (z_i - \hat\mu_b)` for cell i of batch b."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ import numpy as np
 
 from ..core.checks import check_number
 from ..core.labels import Labels
-from ..core.moments import Moments
+from ..core.moments import Moments, Pooled
+from ..core.problem import Target, Weights
+from ..core.target import Aim, Cells
 from ..errors import BadType, BadValue
-from .base import Aim, Cells, Summary, Target
 
 __all__ = ["MomentTarget"]
 
 
 @dataclass(frozen=True)
 class MomentTarget:
-    r"""The paper's target: every batch to the mean, and the spread, of all cells.
+    r"""Every batch to the mean, and the spread, of all cells.
 
     :math:`r_b = (\hat s + \epsilon) / (\hat s_b + \epsilon)` with variance matching, else 1.
+
+    Parameters
+    ----------
+    variance_matching
+        Match spreads as well as means; ``False`` is "mean-only" in the paper.
+    eps
+        Added to standard deviations before they are divided.
     """
 
     variance_matching: bool = True
     eps: float = 1e-6
-    conditioned: ClassVar[bool] = False
-    registers: ClassVar[bool] = False
     default_rounds: ClassVar[int | None] = 3
+    registers: ClassVar[bool] = False
+    bandwidth: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         check_number("eps", self.eps)
@@ -37,7 +45,7 @@ class MomentTarget:
             )
 
     def describe(
-        self, cells: Cells, known: Summary | None = None, population: Labels | None = None
+        self, cells: Cells, known: Moments | None = None, population: Labels | None = None
     ) -> Moments:
         """Look at cells: this target needs the moments of batches."""
         if population is not None:
@@ -46,32 +54,46 @@ class MomentTarget:
             )
         return cells.moments()
 
-    def rows(self, summary: Moments) -> Moments:
-        """Return the moments that the rows of the target belong to: whole batches."""
-        return summary
+    def check(self, moments: Moments) -> None:
+        """Say if moments are not of whole batches."""
+        if not moments.one_each:
+            raise BadType(
+                f"Expected moments of whole batches for target='moment', found {moments.n_rows} "
+                f"populations of {moments.batches.size} batches; `by_batch` has those of batches."
+            )
 
-    def __call__(self, summary: Moments, reference: Moments | None = None) -> Target:
-        """Return the target of every batch, among themselves or to a reference."""
-        pooled = (summary if reference is None else reference).pooled()
-        center = np.broadcast_to(pooled.mean, summary.mean.shape)
-        scale = np.ones_like(summary.mean)
+    def rows(self, moments: Moments) -> Moments:
+        """Return the moments that the rows of the target belong to: whole batches."""
+        return moments.by_batch
+
+    def __call__(self, moments: Moments, pooled: Pooled | None = None) -> Target:
+        """Return the target of every batch: among themselves, or to all cells of a reference."""
+        pooled = moments.pooled() if pooled is None else pooled
+        center = np.broadcast_to(pooled.mean, moments.mean.shape)
+        scale = np.ones_like(moments.mean)
         if self.variance_matching:
-            wide, own = pooled.std + self.eps, summary.std + self.eps
+            wide, own = pooled.std + self.eps, moments.std + self.eps
             # eps = 0 leaves a constant coordinate without a scale that would match: keep it as it is.
             np.divide(wide, own, out=scale, where=own > 0)
-        return Target(summary.mean, center, scale)
+        return Target(moments.mean, center, scale)
 
-    def aim(self, summary: Moments, weights: Any = None, rounds: int | None = None) -> Aim:
-        """Return the target of every batch, among themselves; weights and rounds are the solver's."""
-        return Aim(self(summary), None)
+    def aim(
+        self,
+        moments: Moments,
+        weights: Weights | None = None,
+        rounds: int | None = None,
+        pooled: Pooled | None = None,
+    ) -> Aim:
+        """Return the target of every batch, among themselves; weights and rounds are for the solver."""
+        return Aim(self(moments, pooled), None)
 
     def join(
         self,
-        summary: Moments,
-        reference: Moments,
+        moments: Moments,
+        pooled: Pooled,
         consensus: Any = None,
-        weights: Any = None,
+        weights: Weights | None = None,
         rounds: int | None = None,
     ) -> Target:
         """Return the target of every batch, to a reference."""
-        return self(summary, reference)
+        return self(moments, pooled)

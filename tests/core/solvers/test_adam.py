@@ -3,13 +3,14 @@ import pytest
 
 import oracles
 from data import make_cells
-from scbatchprox import Adam, BatchProx, get_num_threads, set_num_threads
+from scbatchprox import Adam, BatchProx, MomentTarget, get_num_threads, set_num_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 
 
-def run(c, rounds, solver, **options):
-    return BatchProx(solver=solver, rounds=rounds, **options).fit(c.Z, batch=c.codes)
+def run(c, rounds, solver, variance_matching=True, **options):
+    target = MomentTarget(variance_matching=variance_matching)
+    return BatchProx(target=target, solver=solver, rounds=rounds, **options).fit(c.Z, batch=c.codes)
 
 
 VARIANTS = [

@@ -264,7 +264,7 @@ class TestText:
     def test_ids_with_underscores_and_empty_columns_are_no_numbers(self, tmp_path):
         lines = "".join(f"{b},{u},1_{i},\n" for i, (_, u, b, _) in enumerate(ROWS))
         path = write(tmp_path, f"b,u,tag,empty\n{lines}")
-        assert refine_file(path, "b").adapter_.width == 1
+        assert refine_file(path, "b").adapter_.n_dims == 1
 
     def test_labels_are_text(self, tmp_path):
         lines = "".join(f"{i // 2:02d},{u}\n" for i, (_, u, _, _) in enumerate(ROWS))
@@ -296,7 +296,7 @@ class TestText:
 
     def test_prefix(self, tmp_path):
         path = write(tmp_path, "b,P1,P2,Q1,Q2\nx,1,2,3,z\nx,2,1,5,4\nx,2,7,5,4\n")
-        assert refine_file(path, "b", use_rep="P").adapter_.width == 2
+        assert refine_file(path, "b", use_rep="P").adapter_.n_dims == 2
         assert [row[3] for row in fields(path)] == ["Q1", "3", "5", "5"]
         check_refused(path, "b", "found none that begins with 'R'; available: 'b'", use_rep="R")
         check_refused(path, "b", "Expected numbers in all columns .* text in 'Q2'", use_rep="Q")
@@ -388,7 +388,7 @@ class TestParquet:
     def test_the_index_is_no_coordinate(self, tmp_path, frame):
         path = tmp_path / "cells.parquet"
         frame[[*PCS, "sample"]].set_index(frame.index * 3).to_parquet(path)
-        assert refine_file(path, "sample").adapter_.width == D
+        assert refine_file(path, "sample").adapter_.n_dims == D
         assert pd.read_parquet(path).index.equals(pd.Index(frame.index * 3))
 
     def test_bad_tables(self, tmp_path, frame):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import anndata as ad
 import numpy as np
@@ -24,14 +25,13 @@ from scbatchprox import (
     BatchProx,
     Moments,
     MomentTarget,
-    PopulationAdapter,
     PopulationTarget,
     refine,
     refine_file,
     set_num_threads,
 )
 from scbatchprox.cells import file as stream
-from scbatchprox.cells.dask import LabelledCells
+from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.cli.app import app
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.problem import Weights
@@ -80,7 +80,7 @@ class TestOnePopulationABatch:
         options = dict(rounds=rounds, mu=mu, lambda_id=lambda_id)
         one = BatchProx(target=PopulationTarget(conditioned=conditioned), **options)
         result = one.fit_transform(c.Z, batch=c.codes, population=["all"] * len(c.Z))
-        plain = BatchProx(variance_matching=False, **options)
+        plain = BatchProx(target=MomentTarget(variance_matching=False), **options)
         expected = plain.fit_transform(c.Z, batch=c.codes)
         size = max(1.0, np.abs(c.Z).max())
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-10 * size)
@@ -96,7 +96,7 @@ class TestOnePopulationABatch:
         c = make_cells(rng, [60, 30, 80, 25], 4, offset=10.0)
         models = [
             BatchProx(target=PopulationTarget(conditioned=conditioned), rounds=rounds),
-            BatchProx(variance_matching=False, rounds=rounds),
+            BatchProx(target=MomentTarget(variance_matching=False), rounds=rounds),
         ]
         for model, extra in zip(models, [{"population": 1}, {}], strict=True):
             for batches in ([0, 1], [2], [3]):
@@ -396,18 +396,16 @@ def grown(data, target, start, *arrivals, policy="frozen", **options):
 def parts(model):
     """Everything that a fitted model knows, by name."""
     found = {"scale": model.scale_, "shift": model.shift_, "batches": model.batches_}
-    if isinstance(model.adapter_, PopulationAdapter):
+    if model.adapter_.anchors is not None:
         found["bandwidth"] = model.adapter_.bandwidth
-        found["anchor"] = model.adapter_.anchors.center
-        found["anchor_batch"] = model.adapter_.anchors.batch
+        found["anchor"] = model.adapter_.anchors
+        found["anchor_batch"] = model.adapter_.batch
     for name in ("reference", "added", "moments"):
-        summary = getattr(model.seen_, name)
+        summary = getattr(model.fit_, name)
         found[f"{name}.batches"] = summary.batches
-        found[f"{name}.center"] = summary.anchors.center
-        found[f"{name}.batch"] = summary.anchors.batch
-        for field in ("n", "mean", "m2"):
-            found[f"{name}.{field}"] = getattr(summary.rows, field)
-    if (consensus := model.seen_.consensus) is not None:
+        for field in ("batch", "n", "mean", "m2", "anchors"):
+            found[f"{name}.{field}"] = getattr(summary, field)
+    if (consensus := model.fit_.consensus) is not None:
         for field in ("origin", "unit", "mass", "total"):
             found[f"consensus.{field}"] = np.asarray(getattr(consensus, field))
     return found
@@ -433,10 +431,7 @@ def assert_same(a, b):
 def rows_of(model, batch):
     """Rows of the adapter that belong to a batch."""
     b = model.batches_.tolist().index(batch)
-    if isinstance(model.adapter_, PopulationAdapter):
-        mine = model.adapter_.anchors.batch == b
-    else:
-        mine = np.arange(len(model.batches_)) == b
+    mine = model.adapter_.batch == b
     return model.scale_[mine], model.shift_[mine]
 
 
@@ -459,13 +454,15 @@ class TestRefit:
         Z, codes = grow
         first = np.arange(len(Z)) % 3 > 0
         model = BatchProx(target=target).fit(Z[first], batch=codes[first])
-        anchors = model.seen_.moments.anchors
+        before = model.fit_.moments
         model.partial_fit(Z[~first], batch=codes[~first], policy="refit")
-        np.testing.assert_array_equal(model.seen_.moments.anchors.center, anchors.center)
+        np.testing.assert_array_equal(model.fit_.moments.anchors, before.anchors)
         assert model.moments_.n.tolist() == np.bincount(codes).tolist()
-        counted = Moments.of(Z, anchors.labels(Z, Labels.of(codes, len(Z))).codes)
-        np.testing.assert_array_equal(model.seen_.moments.rows.n, counted.n)
-        again = BatchProx(target=target).fit_moments(type(model.seen_.moments)(anchors, counted))
+        counted = Moments.of(Z, oracles.nearest_row(Z, codes, before))
+        np.testing.assert_array_equal(model.fit_.moments.n, counted.n)
+        again = BatchProx(target=target).fit_moments(
+            replace(before, n=counted.n, mean=counted.mean, m2=counted.m2)
+        )
         np.testing.assert_allclose(model.scale_, again.scale_, atol=1e-10)
         np.testing.assert_allclose(model.shift_, again.shift_, atol=1e-10)
 
@@ -596,10 +593,9 @@ class TestSaved:
         model = grown(grow, target, [0, 1])
         model.save(tmp_path / "m.safetensors")
         model.adapter_.save(tmp_path / "a.safetensors")
-        kind = PopulationAdapter if target.conditioned else Adapter
         Z, codes = some_of(grow, 0, 1)
         for name in ("m", "a"):
-            adapter = kind.load(tmp_path / f"{name}.safetensors")
+            adapter = Adapter.load(tmp_path / f"{name}.safetensors")
             np.testing.assert_array_equal(adapter.apply(Z, codes), model.transform(Z, batch=codes))
 
     def test_options_of_the_target(self, grow, target, tmp_path):
@@ -672,13 +668,13 @@ class TestAtlas:
     def test_populations_are_enough(self, near, tmp_path):
         """What a site sends instead of cells."""
         Z, batch = some_of(near, "a", "b")
-        summary = BatchProx(target="population").describe(
-            LabelledCells(Z, Labels.of(batch, len(Z)))
-        )
+        summary = BatchProx(target="population").describe(MemoryCells(Z, Labels.of(batch, len(Z))))
         atlas = Atlas.create(tmp_path / "atlas", target="population")
         atlas.add(summary)
         assert_bits(atlas.model, grown(near, "population", ["a", "b"]))
-        with pytest.raises(TypeError, match="Expected Populations .*found Moments"):
+        with pytest.raises(
+            TypeError, match="Expected moments of populations .*found moments of whole"
+        ):
             atlas.add(Moments.of(*some_of(near, "c")))
         assert atlas.version == 2
 
@@ -816,7 +812,7 @@ class TestDoors:
         Z, batch, leiden = data
         refine(adata, "batch", target="population")
         np.testing.assert_array_equal(adata.obsm["X_pca_batchprox"], refined(Z, batch))
-        refine(adata, "batch", target="population", populations="leiden", key_added="mine")
+        refine(adata, "batch", target="population", population_key="leiden", key_added="mine")
         np.testing.assert_array_equal(adata.obsm["mine"], refined(Z, batch, leiden))
         refine(adata, "batch", target=PopulationTarget(conditioned=False), key_added="per_batch")
         adata.write_h5ad(tmp_path / "x.h5ad")
@@ -826,14 +822,14 @@ class TestDoors:
 
     def test_anndata_bad_populations(self, adata):
         for options, error, message in [
-            ({"populations": "leiden"}, ValueError, "only with target='population'"),
-            ({"populations": "nope", "target": "population"}, KeyError, "nope"),
+            ({"population_key": "leiden"}, ValueError, "only with target='population'"),
+            ({"population_key": "nope", "target": "population"}, KeyError, "nope"),
         ]:
             with pytest.raises(error, match=message):
                 refine(adata, "batch", **options)
         adata.obs["holes"] = adata.obs["leiden"].astype(object).where(adata.obs["leiden"] != "2")
         with pytest.raises(ValueError, match="Expected a population"):
-            refine(adata, "batch", target="population", populations="holes")
+            refine(adata, "batch", target="population", population_key="holes")
         assert set(adata.obsm) == {"X_pca", "small"}
 
     def test_command_line(self, adata, data, tmp_path):
@@ -847,7 +843,7 @@ class TestDoors:
             return result.output
 
         refine_it = ["refine", path, "--batch-key", "batch", "--target", "population"]
-        run(*refine_it, "--populations", "leiden", "--out", out, "--model", model)
+        run(*refine_it, "--population-key", "leiden", "--out", out, "--model", model)
         np.testing.assert_allclose(
             ad.read_h5ad(out).obsm["X_pca_batchprox"], refined(Z, batch, leiden), atol=1e-9
         )
@@ -860,7 +856,7 @@ class TestDoors:
         facts = json.loads(run("inspect", model, "--json"))
         assert facts["batches"] == list("abcde")
         said = run("inverse", out, "--model", model, "--out", tmp_path / "w.h5ad", code=2)
-        assert "conditioned on populations" in " ".join(said.split())
+        assert "a row per population" in " ".join(said.split())
         assert not (tmp_path / "w.h5ad").exists()
         run(*refine_it, "--per-batch", "--seed", "3", "--out", out)
         target = PopulationTarget(conditioned=False, seed=3)
@@ -869,7 +865,17 @@ class TestDoors:
             refined(Z, batch, target=target),
             atol=1e-9,
         )
-        run("refine", path, "--batch-key", "batch", "--populations", "leiden", "--out", out, code=2)
+        run(
+            "refine",
+            path,
+            "--batch-key",
+            "batch",
+            "--population-key",
+            "leiden",
+            "--out",
+            out,
+            code=2,
+        )
 
     def test_sites_that_send_populations(self, grow):
         """Federated: each site describes its own cells, and nothing else is needed."""
@@ -877,7 +883,7 @@ class TestDoors:
         for b in range(5):
             Z, codes = some_of(grow, b)
             blank = BatchProx(target="population")
-            sites.append(blank.describe(LabelledCells(Z, Labels.of(codes, len(Z)))))
+            sites.append(blank.describe(MemoryCells(Z, Labels.of(codes, len(Z)))))
         merged = sites[3]
         for other in (0, 4, 1, 2):
             merged = merged.merge(sites[other])
@@ -947,8 +953,11 @@ class TestOptions:
     @pytest.mark.parametrize("target", ["population", PopulationTarget()])
     @pytest.mark.parametrize("options", [{"variance_matching": False}, {"eps": 1e-3}], ids=str)
     def test_what_belongs_to_the_moment_target(self, c, target, options):
-        with pytest.raises(ValueError, match="variance_matching and eps only with target='moment'"):
-            BatchProx(target=target, **options).fit(c.Z, batch=c.codes)
+        """Options live on the target that uses them."""
+        with pytest.raises(TypeError, match=next(iter(options))):
+            BatchProx(target=target, **options)
+        with pytest.raises(TypeError, match=next(iter(options))):
+            PopulationTarget(**options)
 
     @pytest.mark.parametrize("target", ["populations", PopulationTarget, 3, None])
     def test_no_such_target(self, c, target):
@@ -962,8 +971,7 @@ class TestOptions:
         given = BatchProx(target=PopulationTarget()).fit(c.Z, batch=c.codes)
         np.testing.assert_array_equal(named.shift_, given.shift_)
         moment = BatchProx(target=MomentTarget(variance_matching=False)).fit(c.Z, batch=c.codes)
-        plain = BatchProx(variance_matching=False).fit(c.Z, batch=c.codes)
-        np.testing.assert_array_equal(moment.shift_, plain.shift_)
+        assert (moment.scale_ != BatchProx().fit(c.Z, batch=c.codes).scale_).any()
         model = BatchProx(target=PopulationTarget(seed=2, settings=PopulationSettings(cells=20)))
         assert clone(model).get_params() == model.get_params()
 
@@ -1002,7 +1010,7 @@ class TestOptions:
     def test_there_is_no_way_back_with_a_row_per_population(self, c):
         model = BatchProx(target="population").fit(c.Z, batch=c.codes)
         with pytest.raises(
-            ValueError, match=r"^Expected [^.]*conditioned on populations[^.]*conditioned=False\.$"
+            ValueError, match=r"^Expected [^.]*a row per population[^.]*conditioned=False\.$"
         ):
             model.inverse_transform(c.Z, batch=c.codes)
         model = BatchProx(target=PopulationTarget(conditioned=False)).fit(c.Z, batch=c.codes)
@@ -1021,8 +1029,8 @@ class TestOptions:
             model.partial_fit(c.Z, batch=c.codes, population=np.arange(n) % 2)
         assert model.shift_ is before
         model.partial_fit(c.Z, batch=c.codes)
-        assert model.seen_.moments.rows.n.sum() == 2 * n
-        assert len(model.seen_.moments.rows.n) == 4
+        assert model.fit_.moments.n.sum() == 2 * n
+        assert len(model.fit_.moments.n) == 4
 
     def test_bad_input_changes_nothing(self, grow):
         model = grown(grow, "population", [0, 1])
@@ -1043,12 +1051,18 @@ class TestOptions:
 
     def test_moments_of_the_wrong_kind(self, c):
         moments = Moments.of(c.Z, c.codes)
-        with pytest.raises(TypeError, match="Expected Populations .*found Moments"):
+        with pytest.raises(
+            TypeError, match="Expected moments of populations .*found moments of whole"
+        ):
             BatchProx(target="population").fit_moments(moments)
         model = BatchProx(target="population").fit(c.Z, batch=c.codes)
-        with pytest.raises(TypeError, match="Expected Moments .*found Populations"):
-            BatchProx().fit_moments(model.seen_.moments)
-        with pytest.raises(TypeError, match="Expected Populations .*found Moments"):
+        with pytest.raises(
+            TypeError, match="Expected moments of whole batches .*found .* populations"
+        ):
+            BatchProx().fit_moments(model.fit_.moments)
+        with pytest.raises(
+            TypeError, match="Expected moments of populations .*found moments of whole"
+        ):
             model.partial_fit_moments(moments)
 
 
@@ -1056,20 +1070,20 @@ class TestEvidence:
     @pytest.mark.parametrize("seed", range(4))
     def test_says_what_has_partners(self, seed):
         Z, batch, _ = shared_and_private(seed)
-        some = LabelledCells(Z, Labels.of(batch, len(Z)))
+        some = MemoryCells(Z, Labels.of(batch, len(Z)))
         for target in ("population", "moment"):
-            found = evidence(BatchProx(target=target).fit(Z, batch=batch), some)
-            np.testing.assert_allclose(found.partnered, 0.75, atol=0.08)
+            found = evidence(BatchProx(target=target).fit(Z, batch=batch).fit_, some)
+            np.testing.assert_allclose(found.matched, 0.75, atol=0.08)
             assert not found.by_mean.any()
 
     @BOTH
     def test_is_about_where_populations_are_now(self, grow, target):
         Z, codes = grow
         model = BatchProx(target=target, strength=0.5).fit(Z, batch=codes)
-        found = evidence(model, LabelledCells(Z, Labels.of(codes, len(Z))))
+        found = evidence(model.fit_, MemoryCells(Z, Labels.of(codes, len(Z))))
         full = BatchProx(target=target).fit(Z, batch=codes)
-        rows = full.seen_.moments.rows
-        batch = full.seen_.moments.anchors.batch
+        rows = full.fit_.moments
+        batch = rows.batch
         shift = full.shift_ if target.conditioned else full.shift_[batch]
         np.testing.assert_array_equal(full.scale_, 1.0)
         np.testing.assert_allclose(found.moved, rows.mean + shift, rtol=0, atol=1e-9)
@@ -1077,15 +1091,15 @@ class TestEvidence:
     def test_rows_per_batch_follow_the_mean_way_of_their_cells(self, grow):
         """Least squares for the shift of a batch: the average of its cells' ways."""
         Z, codes = grow
-        summary = BatchProx(target="population").fit(Z, batch=codes).seen_.moments
+        summary = BatchProx(target="population").fit(Z, batch=codes).fit_.moments
         each, whole = (
             PopulationTarget(conditioned=conditioned).aim(summary, Weights(), 10).target
             for conditioned in (True, False)
         )
-        way = each.center - summary.rows.mean
+        way = each.center - summary.mean
         for b in range(5):
-            own = summary.anchors.batch == b
-            expected = np.average(way[own], axis=0, weights=summary.rows.n[own])
+            own = summary.batch == b
+            expected = np.average(way[own], axis=0, weights=summary.n[own])
             np.testing.assert_allclose(whole.center[b] - whole.mean[b], expected, atol=1e-10)
             np.testing.assert_allclose(whole.mean[b], Z[codes == b].mean(0), atol=1e-10)
         for target in (each, whole):
@@ -1121,7 +1135,7 @@ class TestBatchesThatLieApart:
         lengths = np.linalg.norm(result - Z, axis=1)
         for b, way in enumerate((100.0, 100.0) if together else (0.0, 200.0)):
             np.testing.assert_allclose(lengths[batch == b], way, rtol=0, atol=3.0)
-        found = evidence(model, LabelledCells(Z, Labels.of(batch, len(Z))))
+        found = evidence(model.fit_, MemoryCells(Z, Labels.of(batch, len(Z))))
         assert found.by_mean.tolist() == ([True, True] if together else [False, True])
 
     @pytest.mark.parametrize("d", [8, 20])

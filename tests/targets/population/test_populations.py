@@ -11,8 +11,8 @@ from sklearn.cluster import KMeans
 
 import population_oracles as oracles
 from data import cells, make_cells
-from scbatchprox import Moments, Populations, PopulationTarget, set_num_threads
-from scbatchprox.cells.dask import LabelledCells
+from scbatchprox import Moments, PopulationTarget, set_num_threads
+from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.anchors import Anchors
 from scbatchprox.core.labels import Labels
 from scbatchprox.kernels.kmeans import kmeans
@@ -31,12 +31,16 @@ def threads():
 def described(Z, batch, population=None, known=None):
     labels = Labels.of(batch, Z.shape[0])
     given = None if population is None else Labels.of(population, Z.shape[0])
-    return RULE.describe(LabelledCells(Z, labels), known, given)
+    return RULE.describe(MemoryCells(Z, labels), known, given)
 
 
 def found(Z, batch, seed=0, **options):
     labels = Labels.of(batch, Z.shape[0])
-    return anchors_for(labels, LabelledCells(Z, labels).sample, seed, **options)
+    return anchors_for(labels, MemoryCells(Z, labels).sample, seed, **options)
+
+
+def anchors_of(moments):
+    return Anchors(moments.batches, moments.batch, moments.anchors)
 
 
 def centers(anchors, batch):
@@ -85,7 +89,7 @@ class TestAnchors:
     def test_are_nearly_the_means_of_their_cells(self, rng):
         Z = blobs(rng, 1500)
         populations = described(Z, np.zeros(1500, int))
-        C, means = populations.anchors.center, populations.rows.mean
+        C, means = populations.anchors, populations.mean
         assert 0 <= oracles.inertia(Z, C) - oracles.inertia(Z, means) < 0.05 * oracles.inertia(Z, C)
 
     @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ class TestAnchors:
 
     def test_their_number_is_a_setting(self, rng):
         Z, batch = rng.normal(size=(120, 3)), ["a"] * 120
-        cells = LabelledCells(Z, Labels.of(batch, 120))
+        cells = MemoryCells(Z, Labels.of(batch, 120))
         for options, wanted in [
             ({"cells": 30, "small": 30}, 4),
             ({"cells": 30, "small": 10, "enough": 7}, 7),
@@ -114,29 +118,29 @@ class TestAnchors:
         ]:
             settings = PopulationSettings(**options)
             assert len(found(Z, batch, settings=settings).center) == wanted
-            assert PopulationTarget(settings=settings).describe(cells).rows.n.size == wanted
+            assert PopulationTarget(settings=settings).describe(cells).n_rows == wanted
 
     @pytest.mark.parametrize("n", range(1, 61, 7))
     def test_every_population_of_a_small_batch_has_cells(self, rng, n):
         populations = described(rng.normal(size=(n, 3)), ["a"] * n)
-        assert populations.rows.n.min() > 0
-        assert populations.rows.n.sum() == n
+        assert populations.n.min() > 0
+        assert populations.n.sum() == n
 
     def test_equal_cells_are_one_population(self):
         populations = described(np.full((50, 3), 7.25), np.repeat(["a", "b"], 25))
-        np.testing.assert_array_equal(populations.anchors.center, np.full((2, 3), 7.25))
-        assert populations.rows.n.tolist() == [25, 25]
-        np.testing.assert_array_equal(populations.rows.m2, 0.0)
+        np.testing.assert_array_equal(populations.anchors, np.full((2, 3), 7.25))
+        assert populations.n.tolist() == [25, 25]
+        np.testing.assert_array_equal(populations.m2, 0.0)
 
     def test_a_few_distinct_cells_are_as_many_populations(self, rng):
         rows = rng.normal(size=(3, 5))
         code = rng.integers(0, 3, 90)
         populations = described(rows[code], ["a"] * 90)
-        order = np.lexsort(populations.anchors.center.T)
+        order = np.lexsort(populations.anchors.T)
         expected = np.lexsort(rows.T)
-        np.testing.assert_allclose(populations.anchors.center[order], rows[expected], atol=1e-6)
+        np.testing.assert_allclose(populations.anchors[order], rows[expected], atol=1e-6)
         np.testing.assert_array_equal(
-            populations.rows.n[order], np.bincount(code, minlength=3)[expected]
+            populations.n[order], np.bincount(code, minlength=3)[expected]
         )
 
     def test_depend_on_their_own_batch_alone(self, rng):
@@ -153,11 +157,11 @@ class TestAnchors:
         c = make_cells(rng, [70, 90, 9, 333], 5)
         known = described(*(x[np.isin(c.codes, [1, 3])] for x in (c.Z, c.codes)))
         labels = Labels.of(c.codes, len(c.Z))
-        both = anchors_for(labels, LabelledCells(c.Z, labels).sample, 0, known.anchors)
+        both = anchors_for(labels, MemoryCells(c.Z, labels).sample, 0, anchors_of(known))
         whole = found(c.Z, c.codes)
         assert both.batches.tolist() == [0, 1, 2, 3]
         for b in (1, 3):
-            np.testing.assert_array_equal(centers(both, b), centers(known.anchors, b))
+            np.testing.assert_array_equal(centers(both, b), centers(anchors_of(known), b))
         for b in (0, 2):
             np.testing.assert_array_equal(centers(both, b), centers(whole, b))
 
@@ -168,11 +172,9 @@ class TestAnchors:
             threads(n)
             results.append(described(c.Z, c.codes))
         for other in results[1:]:
-            np.testing.assert_array_equal(other.anchors.center, results[0].anchors.center)
+            np.testing.assert_array_equal(other.anchors, results[0].anchors)
             for part in ("n", "mean", "m2"):
-                np.testing.assert_array_equal(
-                    getattr(other.rows, part), getattr(results[0].rows, part)
-                )
+                np.testing.assert_array_equal(getattr(other, part), getattr(results[0], part))
 
     def test_another_seed_is_another_clustering(self, rng):
         Z = rng.normal(size=(500, 4))
@@ -195,8 +197,8 @@ class TestAnchors:
 
         expected = described(Z, codes)
         result = described(check_embedding(kind(Z) if kind is not np.float32 else Z), codes)
-        np.testing.assert_array_equal(result.anchors.center, expected.anchors.center)
-        np.testing.assert_allclose(result.rows.mean, expected.rows.mean, rtol=1e-12)
+        np.testing.assert_array_equal(result.anchors, expected.anchors)
+        np.testing.assert_allclose(result.mean, expected.mean, rtol=1e-12)
 
     @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -205,72 +207,6 @@ class TestAnchors:
         Z[17, 2] = bad
         with pytest.raises(ValueError, match="Expected finite values.*row 17, column 2"):
             described(Z, np.repeat(["a", "b"], 40))
-
-
-class TestLabels:
-    """A cell belongs to the nearest anchor of its own batch."""
-
-    def check(self, anchors, Z, codes, result):
-        dense = np.asarray(Z.toarray() if sp.issparse(Z) else Z, float)
-        assert result.batches.tolist() == list(range(len(anchors.center)))
-        np.testing.assert_array_equal(anchors.batch[result.codes], codes)
-        for b in range(anchors.batches.size):
-            own = np.flatnonzero(anchors.batch == b)
-            Zb, C = dense[codes == b], anchors.center[own]
-            D = oracles.squared_distances(Zb, C)
-            taken = D[np.arange(len(Zb)), np.searchsorted(own, result.codes[codes == b])]
-            middle = C.mean(0)
-            size = max(np.linalg.norm(x - middle, axis=1).max() for x in (Zb, C))
-            # Ties within single precision may go either way.
-            assert (taken - D.min(1)).max() <= 1e-5 * size**2
-
-    @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_are_the_nearest_of_the_own_batch(self, rng, dtype, offset, threads):
-        c = make_cells(rng, [500, 33, 4, 1, 260], 6, offset)
-        Z = c.Z.astype(dtype)
-        anchors = found(Z, c.codes)
-        labels = Labels.of(c.codes, len(Z))
-        first = None
-        for n in (1, 2, 3):
-            threads(n)
-            result = anchors.labels(Z, labels)
-            self.check(anchors, Z, c.codes, result)
-            first = result.codes if first is None else first
-            np.testing.assert_array_equal(result.codes, first)
-
-    @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csr_array])
-    def test_sparse(self, rng, kind):
-        Z = rng.poisson(0.5, (300, 9)).astype(float)
-        codes = rng.integers(0, 3, 300)
-        anchors = found(Z, codes)
-        result = anchors.labels(kind(Z), Labels.of(codes, 300))
-        self.check(anchors, kind(Z), codes, result)
-        np.testing.assert_array_equal(result.codes, anchors.labels(Z, Labels.of(codes, 300)).codes)
-
-    def test_some_batches_and_any_rows(self, rng):
-        """Where a row stands, and what comes with it, has no part in where it belongs."""
-        c = make_cells(rng, [4500, 33, 260], 6)
-        anchors = found(c.Z, c.codes)
-        whole = anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
-        rows = rng.permutation(np.flatnonzero(c.codes != 1))[:97]
-        some = anchors.labels(c.Z[rows], Labels.of(c.codes[rows], 97)).codes
-        np.testing.assert_array_equal(some, whole[rows])
-
-    def test_one_cell_far_away_does_not_blur_the_others(self, rng):
-        Z = blobs(rng, 600)
-        Z[100] = 1e6
-        anchors = found(Z, np.zeros(600, int))
-        codes = anchors.labels(Z, Labels.of(np.zeros(600, int), 600)).codes
-        D = oracles.squared_distances(Z, anchors.center)
-        near = np.arange(600) != 100
-        excess = (D[np.arange(600), codes] - D.min(1))[near]
-        assert (excess > 0.01).mean() < 0.01
-
-    def test_unknown_batch(self, rng):
-        anchors = found(rng.normal(size=(40, 3)), np.repeat(["a", "b"], 20))
-        with pytest.raises(ValueError, match="found unseen 'c'; available: 'a', 'b'"):
-            anchors.labels(rng.normal(size=(2, 3)), Labels.of(["a", "c"], 2))
 
 
 def assert_moments(a, b, rtol=1e-10):
@@ -282,9 +218,9 @@ def assert_moments(a, b, rtol=1e-10):
 
 def assert_populations(a, b, rtol=1e-10):
     assert a.batches.tolist() == b.batches.tolist()
-    np.testing.assert_array_equal(a.anchors.batch, b.anchors.batch)
-    np.testing.assert_array_equal(a.anchors.center, b.anchors.center)
-    assert_moments(a.rows, b.rows, rtol)
+    np.testing.assert_array_equal(a.batch, b.batch)
+    np.testing.assert_array_equal(a.anchors, b.anchors)
+    assert_moments(a, b, rtol)
 
 
 def some_of(c, *batches):
@@ -300,21 +236,22 @@ class TestMoments:
         whole = Moments.of(c.Z, c.codes)
         assert_moments(populations.by_batch, whole)
         assert populations.n_cells == len(c.Z)
-        assert populations.width == c.d
+        assert populations.n_dims == c.d
 
     @given(cells(max_batches=5))
     def test_are_those_of_the_cells_around_each_anchor(self, c):
         populations = described(c.Z, c.codes)
-        anchors = populations.anchors
-        codes = anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        codes = oracles.nearest_row(c.Z, c.codes, populations)
         expected = oracles.moments_of(c.Z, codes)
-        assert sorted(expected) == list(range(len(anchors.center)))
+        assert sorted(expected) == list(range(populations.n_rows))
         for p, (n, mean, m2) in expected.items():
-            assert populations.rows.n[p] == n
-            np.testing.assert_allclose(populations.rows.mean[p], mean, rtol=1e-10, atol=1e-10)
-            np.testing.assert_allclose(populations.rows.m2[p], m2, rtol=1e-8, atol=1e-8)
+            assert populations.n[p] == n
+            np.testing.assert_allclose(populations.mean[p], mean, rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(populations.m2[p], m2, rtol=1e-8, atol=1e-8)
         for b in range(c.B):
-            within = sum(m2.sum() for p, (_, _, m2) in expected.items() if anchors.batch[p] == b)
+            within = sum(
+                m2.sum() for p, (_, _, m2) in expected.items() if populations.batch[p] == b
+            )
             assert populations.within[b] == pytest.approx(within / (c.codes == b).sum(), abs=1e-9)
 
     def test_given_populations_are_pairs_of_labels(self, rng):
@@ -325,12 +262,12 @@ class TestMoments:
         populations = described(c.Z, batch, kind)
         expected = oracles.moments_of(c.Z, list(zip(batch.tolist(), kind.tolist(), strict=True)))
         assert populations.batches.tolist() == ["w", "x", "y"]
-        assert populations.batches[populations.anchors.batch].tolist() == [b for b, _ in expected]
+        assert populations.batches[populations.batch].tolist() == [b for b, _ in expected]
         for p, (n, mean, m2) in enumerate(expected.values()):
-            assert populations.rows.n[p] == n
-            np.testing.assert_allclose(populations.rows.mean[p], mean, rtol=1e-12)
-            np.testing.assert_allclose(populations.rows.m2[p], m2, rtol=1e-10)
-        np.testing.assert_array_equal(populations.anchors.center, populations.rows.mean)
+            assert populations.n[p] == n
+            np.testing.assert_allclose(populations.mean[p], mean, rtol=1e-12)
+            np.testing.assert_allclose(populations.m2[p], m2, rtol=1e-10)
+        np.testing.assert_array_equal(populations.anchors, populations.mean)
 
     @pytest.mark.parametrize("order", list(itertools.permutations([[0], [1, 3], [2]])))
     def test_batches_merge_in_any_order(self, rng, order):
@@ -345,12 +282,12 @@ class TestMoments:
         before = described(c.Z[first], c.codes[first])
         more = described(c.Z[~first], c.codes[~first], known=before)
         merged = before.merge(more)
-        np.testing.assert_array_equal(merged.anchors.center, before.anchors.center)
-        codes = before.anchors.labels(c.Z, Labels.of(c.codes, len(c.Z))).codes
+        np.testing.assert_array_equal(merged.anchors, before.anchors)
+        codes = oracles.nearest_row(c.Z, c.codes, before)
         expected = Moments.of(c.Z, codes)
-        np.testing.assert_array_equal(merged.rows.n, expected.n)
-        np.testing.assert_allclose(merged.rows.mean, expected.mean, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(merged.rows.m2, expected.m2, rtol=1e-10, atol=1e-10)
+        np.testing.assert_array_equal(merged.n, expected.n)
+        np.testing.assert_allclose(merged.mean, expected.mean, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(merged.m2, expected.m2, rtol=1e-10, atol=1e-10)
         assert_moments(merged.by_batch, Moments.of(c.Z, c.codes))
 
     def test_a_single_cell_more(self, rng):
@@ -406,7 +343,8 @@ def test_anchors_tell_where_each_batch_begins():
     anchors = Anchors(np.array(["a", "b"]), np.array([0, 0, 1]), np.arange(6.0).reshape(3, 2))
     assert anchors.start.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(anchors.origin, [[1.0, 2.0], [4.0, 5.0]])
-    populations = Populations(
-        anchors, Moments(np.arange(3), np.array([1, 3, 2]), np.zeros((3, 2)), np.zeros((3, 2)))
-    )
-    assert populations.by_batch.n.tolist() == [4, 2]
+    n, zeros = np.array([1, 3, 2]), np.zeros((3, 2))
+    moments = Moments(np.array(["a", "b"]), np.array([0, 0, 1]), n, zeros, zeros)
+    assert [moments.own(b) for b in range(2)] == [slice(0, 2), slice(2, 3)]
+    assert moments.by_batch.n.tolist() == [4, 2]
+    assert moments.rows_of(np.array(["b"])).tolist() == [2]

@@ -42,7 +42,7 @@ def grown(world, first, *arrivals, policy="frozen", **options):
 
 def rows(model, name):
     """The rows of one batch."""
-    own = model.adapter_.batches[model.adapter_.anchors.batch] == name
+    own = model.adapter_.batches[model.adapter_.batch] == name
     return model.scale_[own], model.shift_[own]
 
 
@@ -53,7 +53,7 @@ def assert_rows(a, b, names):
 
 
 def assert_consensus(a, b):
-    one, two = a.seen_.consensus, b.seen_.consensus
+    one, two = a.fit_.consensus, b.fit_.consensus
     assert one.settings == two.settings
     assert one.unit == two.unit
     for name in ("origin", "mass", "total"):

@@ -12,6 +12,7 @@ import pandas as pd
 from ...evaluate.metrics import ilisi
 from ...kernels.threads import one_blas_thread
 from ...plots.figures import dots
+from ...targets.moment import MomentTarget
 from ..baselines import ROUNDS, batchprox, unrefined
 from . import paper
 from .classify import ORIGINALS, REAL, SIMULATED
@@ -30,7 +31,7 @@ __all__ = ["ABLATION", "VARIANTS", "AblationSettings"]
 #: The paper's variants, as parameters of `BatchProx`.
 VARIANTS: dict[str, dict[str, Any]] = {
     "full": {},
-    "mean-only": {"variance_matching": False},
+    "mean-only": {"target": MomentTarget(variance_matching=False)},
     "w/o FedProx": {"mu": 0.0},
     "w/o identity": {"lambda_id": 0.0},
 }

@@ -9,8 +9,8 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
+from ...api.diagnose import diagnose
 from ...core.checks import some_of
-from ...diagnosis.diagnose import diagnose
 from ...errors import BadValue
 from ...evaluate.metrics import macro_f1, neighbourhood_scores
 from ...evaluate.metrics.cells import groups, sample

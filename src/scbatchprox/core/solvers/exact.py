@@ -56,7 +56,7 @@ def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
     r"""Solve :math:`((1-\kappa) I + \kappa w K)\, y = w K y^*` by the adjugate: no cancellation.
 
     :math:`y = [(1-\kappa) w K + \kappa w^2 \det K]\, y^* / [(1-\kappa)^2 + (1-\kappa) \kappa w\,
-    \mathrm{tr} K + \kappa^2 w^2 \det K]`. Rows whose target has been held back already go all the way.
+    \mathrm{tr} K + \kappa^2 w^2 \det K]`.
     """
     w, goal = problem.share[:, None], problem.goal
     rest = problem.nu / p if p > 0 else 0.0  # 1 - kappa, without the rounding of the difference
@@ -76,7 +76,4 @@ def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
             )
             for f, g in zip(follow, goal, strict=True)
         ]
-    settled = problem.target.settled
-    if settled is not None and a > 0:  # without a pull there is nowhere to go
-        ends = [np.where(settled[:, None], g, end) for g, end in zip(goal, ends, strict=True)]
     return Rows(*ends)

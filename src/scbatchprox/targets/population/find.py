@@ -52,11 +52,11 @@ def anchors_for(
     wanted = looked_at(labels.n, settings)
     if known is None or new.all():
         return find_anchors(sample(wanted, seed), labels.n, seed, settings)
-    kept, _ = known.select(labels.batches[~new].tolist())
+    kept = known.select(labels.batches[~new].tolist())
     if not new.any():
         return kept
     drawn = sample(np.where(new, wanted, 0), seed)
-    return kept.joined(find_anchors(drawn, labels.n, seed, settings))[0]
+    return kept.joined(find_anchors(drawn, labels.n, seed, settings))
 
 
 def find_anchors(

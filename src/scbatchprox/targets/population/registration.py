@@ -37,6 +37,8 @@ class Consensus:
     mass, total
         (S, K) and (S, K, d) for each of S seedings: the weight of all populations at each centre, and
         their weighted positions. A centre without weight is none.
+    one_each
+        Whether every batch was one population. Such batches are fitted by their means alone.
     """
 
     settings: PopulationSettings
@@ -44,6 +46,7 @@ class Consensus:
     unit: float
     mass: Floats
     total: Floats
+    one_each: bool = False
 
     @property
     def sums(self) -> Sums:
@@ -95,7 +98,8 @@ def register(
     K = max(run.everyone.mass.shape[1] for run in runs)
     found = [_widened(run.everyone, K) for run in runs]
     mass, total = (np.concatenate(part) for part in zip(*found, strict=True))
-    return move, Consensus(settings, origin, unit, mass, total)
+    one_each = len(X) == len(start) - 1
+    return move, Consensus(settings, origin, unit, mass, total, one_each)
 
 
 def register_to(

@@ -7,17 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...core.anchors import Anchors
 from ...core.checks import check_whole
 from ...core.labels import Labels
-from ...core.moments import Moments
-from ...core.populations import Populations
-from ...core.problem import Weights
+from ...core.moments import Moments, Pooled
+from ...core.problem import Target, Weights
+from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue
 from ...kernels.arrays import Floats
-from ..base import Aim, Cells, Summary, Target
 from ..moment import MomentTarget
 from .consensus import Strengths
 from .find import anchors_for
+from .gather import gathered, given
 from .registration import Consensus, register, register_to
 from .settings import PopulationSettings
 
@@ -64,50 +65,70 @@ class PopulationTarget:
         """Rounds to run unless someone says otherwise."""
         return self.settings.rounds
 
+    @property
+    def bandwidth(self) -> float:
+        """How far a cell sees, in units of the variance within populations."""
+        return self.settings.bandwidth
+
     def describe(
-        self, cells: Cells, known: Summary | None = None, population: Labels | None = None
-    ) -> Populations:
+        self, cells: Cells, known: Moments | None = None, population: Labels | None = None
+    ) -> Moments:
         """Look at cells: find the populations of each batch, or take those given; two passes."""
-        if known is not None and not isinstance(known, Populations):
-            raise BadType("Expected populations of the known batches, found moments of whole ones.")
+        if known is not None:
+            self.check(known)
         if population is not None:
-            if known is not None and set(known.batches.tolist()) & set(
-                cells.labels.batches.tolist()
-            ):
+            old = set() if known is None else set(known.batches.tolist())
+            if old & set(cells.labels.batches.tolist()):
                 raise BadValue(
                     "Expected given populations for new batches only, found some for a batch that is "
                     "known: its cells join the populations that it has."
                 )
-            return Populations.given(cells.labels, population, cells.moments)
-        anchors = None if known is None else known.anchors
+            return given(cells.labels, population, cells.moments)
+        anchors = None
+        if known is not None and known.anchors is not None:
+            anchors = Anchors(known.batches, known.batch, known.anchors)
         found = anchors_for(cells.labels, cells.sample, self.seed, anchors, self.settings)
-        return Populations.at(found, cells.moments(found), anchors)
+        return gathered(found, cells.moments(found), anchors)
 
-    def rows(self, summary: Populations) -> Moments:
+    def check(self, moments: Moments) -> None:
+        """Say if moments are not of populations."""
+        if moments.anchors is None:
+            raise BadType(
+                "Expected moments of populations for target='population', as BatchProx.describe "
+                "returns them, found moments of whole batches."
+            )
+
+    def rows(self, moments: Moments) -> Moments:
         """What the rows of the target belong to: populations, or whole batches."""
-        return summary.rows if self.conditioned else summary.by_batch
+        return moments if self.conditioned else moments.by_batch
 
-    def aim(self, summary: Populations, weights: Weights, rounds: int | None) -> Aim:
+    def aim(
+        self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
+    ) -> Aim:
         """Register batches to each other."""
-        assert rounds is not None  # whoever asks for a fixed point is told that there is none
+        if pooled is not None:
+            raise BadValue(
+                "Expected the populations of all batches for target='population', found sums over the "
+                "batches of others; target='moment' needs no more than these."
+            )
+        assert rounds is not None  # Method refuses a fixed point
         if not _moves(weights, rounds):
-            return Aim(self._target(summary, np.zeros_like(summary.rows.mean)), None)
-        move, consensus = self.registered(summary, weights, rounds)
-        if _whole(summary):
-            return Aim(_MEAN_ONLY(summary.rows), consensus)
-        return Aim(self._target(summary, move), consensus)
+            return Aim(self._target(moments, np.zeros_like(moments.mean)), None)
+        shift, consensus = self.registered(moments, weights, rounds)
+        if moments.one_each:
+            return Aim(_MEAN_ONLY(moments), consensus)
+        return Aim(self._target(moments, shift), consensus)
 
     def registered(
-        self, summary: Populations, weights: Weights, rounds: int
+        self, moments: Moments, weights: Weights, rounds: int
     ) -> tuple[Floats, Consensus]:
-        """Displacements (P, d) of the populations of batches that are registered to each other."""
-        rows = summary.rows
-        width = float(rows.m2.sum() / summary.n_cells)
+        """Displacements (R, d) of the populations of batches that are registered to each other."""
+        variance = float(moments.m2.sum() / moments.n_cells)
         return register(
-            rows.mean,
-            rows.n,
-            summary.anchors.start,
-            width,
+            moments.mean,
+            moments.n,
+            moments.start,
+            variance,
             self.settings,
             self._strengths(weights),
             rounds,
@@ -116,31 +137,27 @@ class PopulationTarget:
 
     def join(
         self,
-        summary: Populations,
-        reference: Populations,
+        moments: Moments,
+        pooled: Pooled,
         consensus: Consensus | None,
         weights: Weights,
         rounds: int | None,
     ) -> Target:
-        """Register each batch alone to a consensus that stays as it is."""
+        """Register one batch to a consensus that stays as it is."""
         assert rounds is not None
         if not _moves(weights, rounds):
-            return self._target(summary, np.zeros_like(summary.rows.mean))
-        if _whole(reference) and _whole(summary):
-            return _MEAN_ONLY(summary.rows, reference.rows)
+            return self._target(moments, np.zeros_like(moments.mean))
         if consensus is None:
             raise BadValue(
                 "Expected the consensus that the reference was registered to, found none: the model was "
                 "written by version 0.1.0, or fitted with rounds=0 or lambda_target=0; fit it anew first "
                 "(policy='refit')."
             )
+        if consensus.one_each and moments.one_each:
+            return _MEAN_ONLY(moments, pooled)
         strengths = self._strengths(weights)
-        move = np.zeros_like(summary.rows.mean)
-        for b in range(summary.batches.size):
-            own = summary.anchors.own(b)
-            rows = summary.rows
-            move[own] = register_to(consensus, rows.mean[own], rows.n[own], strengths, rounds)
-        return self._target(summary, move)
+        shift = register_to(consensus, moments.mean, moments.n, strengths, rounds)
+        return self._target(moments, shift)
 
     def _strengths(self, weights: Weights) -> Strengths:
         evidence = weights.lambda_target / USUAL.lambda_target
@@ -149,24 +166,17 @@ class PopulationTarget:
             self.settings.damping * (weights.mu / USUAL.mu) / evidence,
         )
 
-    def _target(self, summary: Populations, move: Floats) -> Target:
+    def _target(self, moments: Moments, displacement: Floats) -> Target:
         """Rows that go all the way: the registration has held them back already."""
-        rows = self.rows(summary)
+        rows = self.rows(moments)
         if not self.conditioned:
-            at = summary.anchors.start[:-1]
-            share = (summary.rows.n / rows.n[summary.anchors.batch])[:, None]
-            move = np.add.reduceat(share * move, at)
-        scale = np.ones_like(rows.mean)
-        return Target(rows.mean, rows.mean + move, scale, np.ones(len(move), bool))
+            share = (moments.n / rows.n[moments.batch])[:, None]
+            displacement = np.add.reduceat(share * displacement, moments.start[:-1])
+        return Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean), final=True)
 
 
 #: What this target is for batches that are one population each.
 _MEAN_ONLY = MomentTarget(variance_matching=False)
-
-
-def _whole(summary: Populations) -> bool:
-    """Whether every batch is one population: nothing then tells populations from batches."""
-    return summary.rows.n.size == summary.batches.size
 
 
 def _moves(weights: Weights, rounds: int) -> bool:

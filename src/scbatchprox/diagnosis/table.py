@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..api.estimator import BatchProx
-from ..cells import dask as lazy
-from ..core.labels import Labels
-from ..core.populations import Populations
+from ..cells.memory import MemoryCells
+from ..core.adapter import Adapter
+from ..core.fit import Fit
+from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans
-from ..targets.base import Cells
 from ..targets.population.find import looked_at
-from .evidence import ALONE, Evidence, evidence
+from .evidence import MATCHED, Evidence, evidence
 
-__all__ = ["diagnose", "diagnosis", "unlike"]
+__all__ = ["diagnosis", "unlike"]
 
 #: Joint groups that compositions are compared on, and rounds of the k-means that finds them.
 GROUPS, ROUNDS = 20, 10
@@ -34,71 +33,17 @@ NEIGHBOURS, LOOKED_AT, KEPT = 15, 2000, 0.5
 FEW = 20
 
 
-def diagnose(
-    Z: Any, batch: Any, *, model: BatchProx | None = None, seed: int = 0, **params: Any
-) -> pd.DataFrame:
-    """Say what a refinement would do to each batch, before anyone believes in it.
-
-    Parameters
-    ----------
-    Z, batch
-        Cells (N, d), in memory or a Dask array, and the batch of each.
-    model
-        A model that has been fitted to these batches; otherwise one is fitted here.
-    seed
-        Of the sample of cells that is looked at.
-    params
-        Parameters of the :class:`BatchProx` to fit.
-
-    Returns
-    -------
-    One row per batch:
-
-    ``n_cells``
-        its cells;
-    ``moved``
-        root mean squared distance that a cell travels, in units of the batch's spread;
-    ``scale_min``, ``scale_max``
-        of all coordinates;
-    ``partnered``
-        part of its cells whose population has a partner in another batch;
-    ``composition``
-        how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
-        beyond what chance explains; NaN for a batch that lies apart from all others;
-    ``distinct``
-        part of the variance of cells (of batches with partners) that is between groups of the consensus'
-        centres, the same for all batches: where it is low populations blur into each other, and nobody can
-        tell which are alike; NaN where there are too few populations for 20 groups;
-    ``neighbours_kept``
-        part of a cell's nearest neighbours in its own batch that still are;
-    ``verdict``
-        ``safe``, ``move with care: ...`` or ``leave alone: ...``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scbatchprox import diagnose
-    >>> rng = np.random.default_rng(0)
-    >>> Z = rng.normal(size=(600, 5)) + 8.0 * rng.integers(0, 3, size=(600, 1))
-    >>> diagnose(Z, np.repeat(["a", "b"], 300))["verdict"].tolist()
-    ['safe', 'safe']
-    """
-    Z = lazy.check_cells(Z)
-    cells = lazy.LabelledCells(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
-    if model is None:
-        model = BatchProx(**params).fit(Z, batch=cells.labels)
-    return diagnosis(model, cells, seed=seed)
-
-
-def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
-    """:func:`diagnose` for a fitted model and its cells, wherever they are."""
+def diagnosis(fit: Fit, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
+    """:func:`scbatchprox.diagnose` for a fit and its cells, wherever they are."""
     sample = cells.sample(looked_at(cells.labels.n), seed)
     labels = sample.labels
-    some = lazy.LabelledCells(sample.cells, labels)
-    found = evidence(model, some, seed)
+    some = MemoryCells(sample.cells, labels)
+    found = evidence(fit, some, seed)
     at = np.searchsorted(found.populations.batches, labels.batches)
     # By position: labels may be booleans, which pandas takes for a mask.
-    movement = model.movement().iloc[np.searchsorted(model.batches_, labels.batches)]
+    movement = fit.adapter.movement(fit.moments).iloc[
+        np.searchsorted(fit.moments.batches, labels.batches)
+    ]
     composition, distinct = _composition(found, seed)
     table = pd.DataFrame(
         {
@@ -106,14 +51,14 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
             "moved": movement["relative"].to_numpy(),
             "scale_min": movement["scale_min"].to_numpy(),
             "scale_max": movement["scale_max"].to_numpy(),
-            "partnered": found.partnered[at],
+            "matched": found.matched[at],
             "composition": composition[at],
             "distinct": distinct,
-            "neighbours_kept": _neighbours_kept(model, some),
+            "neighbours_kept": _neighbours_kept(fit.adapter, some),
         },
         index=movement.index,
     )
-    by_moments = not isinstance(model.seen_.moments, Populations)
+    by_moments = not fit.method.rule.registers
     table["verdict"] = [
         _verdict(row, by_moments, by_mean)
         for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
@@ -121,11 +66,11 @@ def diagnosis(model: BatchProx, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
     return table
 
 
-def unlike(model: BatchProx, table: pd.DataFrame) -> str | None:
+def unlike(fit: Fit, table: pd.DataFrame) -> str | None:
     """Return what to warn of when batches that differ in composition are refined all the same."""
     if table["n_cells"].median() < FEW:
         return None
-    by_moments = not isinstance(model.seen_.moments, Populations)
+    by_moments = not fit.method.rule.registers
     blurred = bool(_blurred(table["distinct"]).any())
     odd = table.index[table["composition"] > DIFFERENT].tolist() if by_moments or blurred else []
     if not odd:
@@ -152,11 +97,11 @@ def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
     """
     populations = found.populations
     shift = np.full(populations.batches.size, np.nan)
-    known = found.partnered >= ALONE
+    known = found.matched >= MATCHED
     if known.sum() < 2:
         return shift, np.nan
-    keep = known[populations.anchors.batch]
-    n, batch = populations.rows.n[keep], (np.cumsum(known) - 1)[populations.anchors.batch[keep]]
+    keep = known[populations.batch]
+    n, batch = populations.n[keep], (np.cumsum(known) - 1)[populations.batch[keep]]
     X = found.moved[keep]
     X = X - np.average(X, axis=0, weights=n)
     most = int(np.clip(n.size // known.sum() // 3, 2, GROUPS))
@@ -174,7 +119,7 @@ def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
     apart = np.abs(own - rest).sum(1) / 2.0
     shift[known] = np.sqrt(np.maximum(apart**2 - chance**2, 0.0))
     # A few groups explain little of many types, however far apart these are.
-    distinct = np.nan if most < GROUPS else _distinct(X, n, group, populations.rows.m2[keep])
+    distinct = np.nan if most < GROUPS else _distinct(X, n, group, populations.m2[keep])
     return shift, distinct
 
 
@@ -193,10 +138,10 @@ def _blurred(distinct: Any) -> Any:
     return distinct < BLURRED
 
 
-def _neighbours_kept(model: BatchProx, some: lazy.LabelledCells) -> Floats:
+def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:
     """(B,) share of the nearest neighbours in the own batch that a cell keeps, on some of the cells."""
     labels = some.labels
-    refined = model.adapter_.apply(some.Z, labels)
+    refined = adapter.apply(some.Z, labels)
     kept = np.full(labels.batches.size, np.nan)
     most = max(LOOKED_AT // labels.batches.size, 10 * NEIGHBOURS)
     for b in range(labels.batches.size):
@@ -221,8 +166,8 @@ def _nearest(Z: Any, k: int) -> Ints:
 
 def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
     """In words: what speaks against moving the batch, or for care."""
-    apart, shift = 1.0 - row["partnered"], row["composition"]
-    if apart > 1.0 - ALONE and not by_mean:
+    apart, shift = 1.0 - row["matched"], row["composition"]
+    if apart > 1.0 - MATCHED and not by_mean:
         return f"leave alone: {apart:.0%} of its cells have nothing like them in other batches"
     if by_moments and shift > UNLIKE:
         return (

@@ -1,0 +1,45 @@
+"""Cells in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.anchors import Anchors
+from ..core.group_moments import group_moments
+from ..core.labels import Labels
+from ..core.moments import Moments
+from ..core.sampling import Sample
+from ..kernels.arrays import Ints
+
+__all__ = ["MemoryCells"]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryCells:
+    """Cells (N, d) in memory, which have been checked, with their batches."""
+
+    Z: Any
+    labels: Labels
+
+    def by_batch(self) -> list[MemoryCells]:
+        """The cells of each batch alone, in their order."""
+        if self.labels.batches.size == 1:
+            return [self]
+        parts = self.labels.rows()
+        return [
+            MemoryCells(self.Z[rows], Labels(np.zeros(rows.size, np.int32), batches))
+            for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)
+        ]
+
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
+        return Sample.drawn(self.Z, self.labels, most, seed)
+
+    def moments(self, by: Labels | Anchors | None = None) -> Moments:
+        """Moments of the batches, of other groups, or of the cells around each anchor."""
+        if isinstance(by, Anchors):
+            return by.moments(self.Z, self.labels)
+        return Moments.of(self.Z, self.labels) if by is None else group_moments(self.Z, by)

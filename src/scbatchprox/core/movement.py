@@ -1,0 +1,42 @@
+"""What rows of an adapter do to the cells that they were fitted to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ..kernels.arrays import Floats
+from .moments import Moments
+
+__all__ = ["displacement", "movement"]
+
+
+def displacement(rows: Moments, scale: Floats, shift: Floats) -> Floats:
+    """(B, d) how far the mean of each batch moves, if the cells of a row follow it alone."""
+    v = shift + rows.mean * (scale - 1.0)
+    share = (rows.n / rows.by_batch.n[rows.batch])[:, None]
+    moved: Floats = np.add.reduceat(share * v, rows.start[:-1])
+    return moved
+
+
+def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
+    """One line per batch; ``scale`` and ``shift`` belong to the rows of the moments."""
+    moments, at = rows.by_batch, rows.start[:-1]
+    u = scale - 1.0
+    v = shift + rows.mean * u
+    share = (rows.n / moments.n[rows.batch])[:, None]
+    moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
+    mean_moved = np.add.reduceat(share * v, at)
+    spread = np.sqrt(moments.var.sum(1))
+    return pd.DataFrame(
+        {
+            "n_cells": moments.n,
+            "moved": moved,
+            "mean_moved": np.sqrt((mean_moved**2).sum(1)),
+            "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
+            "scale_min": np.minimum.reduceat(scale.min(1), at),
+            "scale_median": [np.median(x) for x in np.split(scale, at[1:])],
+            "scale_max": np.maximum.reduceat(scale.max(1), at),
+        },
+        index=pd.Index(moments.batches.tolist(), name="batch"),
+    )

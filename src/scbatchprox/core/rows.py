@@ -1,0 +1,104 @@
+"""Rows that belong to batches: what moments, adapters and anchors have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BadValue
+from ..kernels.arrays import Ints
+from .checks import some_of
+from .labels import Labels, among, union
+
+__all__ = ["OfBatches", "RowMap"]
+
+
+class RowMap(NamedTuple):
+    """Which batch each row belongs to."""
+
+    batches: np.ndarray  # (B,) distinct labels, sorted
+    batch: Ints  # (R,) position in ``batches`` of each row's batch, in order
+
+    @classmethod
+    def one_each(cls, batches: Any) -> RowMap:
+        """One row per batch."""
+        batches = np.asarray(batches)
+        return cls(batches, np.arange(batches.shape[0]))
+
+
+class OfBatches:
+    """Anything with one or more rows per batch, in the order of the batches.
+
+    The paper has one row per batch (``batch`` is 0, 1, 2, ...). The population target has one row per
+    population.
+    """
+
+    batches: np.ndarray
+    batch: Ints
+
+    def _check_rows(self) -> None:
+        """Check the map from rows to batches; classes call it when they are made."""
+        batches, batch = np.asarray(self.batches), np.asarray(self.batch, np.int64)
+        object.__setattr__(self, "batches", batches)
+        object.__setattr__(self, "batch", batch)
+        if batches.ndim != 1 or not (batches[1:] > batches[:-1]).all():
+            raise BadValue(f"Expected distinct batches, sorted, found {some_of(batches.tolist())}.")
+        step = np.diff(batch, prepend=-1, append=batches.size)
+        if batch.ndim != 1 or (step < 0).any() or (step > 1).any() or batch[:1].any():
+            raise BadValue(
+                f"Expected rows in the order of {batches.size} batches, with one or more for each, "
+                f"found the batches {some_of(batch.tolist())}."
+            )
+
+    @cached_property
+    def start(self) -> Ints:
+        """(B + 1,) the rows of batch b are ``start[b]`` to ``start[b + 1]``."""
+        return np.searchsorted(self.batch, np.arange(self.batches.size + 1))
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.batch.size)
+
+    @property
+    def one_each(self) -> bool:
+        """Whether every batch has exactly one row."""
+        return self.n_rows == int(self.batches.size)
+
+    def own(self, b: int) -> slice:
+        """The rows of batch b."""
+        return slice(int(self.start[b]), int(self.start[b + 1]))
+
+    def rows_of(self, batches: np.ndarray) -> Ints:
+        """The rows of some batches, batch after batch; a batch that is not here is an error."""
+        codes = np.arange(batches.size, dtype=np.int32)
+        at = Labels(codes, batches).within(self.batches).codes
+        size = np.diff(self.start)[at]
+        first = np.cumsum(size) - size
+        rows: Ints = np.repeat(self.start[at] - first, size) + np.arange(size.sum())
+        return rows
+
+    def _among(self, wanted: Iterable[Any]) -> tuple[RowMap, np.ndarray]:
+        """The map of the batches that are wanted, and which rows (R,) are theirs."""
+        chosen = among(self.batches, wanted)
+        keep = chosen[self.batch]
+        position = np.cumsum(chosen) - 1
+        return RowMap(self.batches[chosen], position[self.batch[keep]]), keep
+
+    def _in(self, rows: RowMap) -> Ints:
+        """Where these rows stand among those of more batches, of which each has as many as here."""
+        first = np.searchsorted(rows.batch, np.searchsorted(rows.batches, self.batches))
+        at: Ints = first[self.batch] + np.arange(self.n_rows) - self.start[self.batch]
+        return at
+
+    def _with(self, other: OfBatches) -> tuple[RowMap, Ints]:
+        """The map of the rows of both, which share no batch, and where they stand in the two, in line."""
+        batches = union(self.batches, other.batches)
+        batch = np.concatenate([
+            np.searchsorted(batches, part.batches)[part.batch] for part in (self, other)
+        ])  # fmt: skip
+        order = np.argsort(batch, kind="stable")
+        return RowMap(batches, batch[order]), order
