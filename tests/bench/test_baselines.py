@@ -29,10 +29,10 @@ def cells():
 
 
 class TestMethods:
-    def test_harmony_is_harmonypys_whatever_the_orientation(self, rng):
+    def test_harmony_is_harmonypys_for_any_shape(self, rng):
         pytest.importorskip("harmonypy")
-        # As many cells as coordinates, which harmonypy itself would take for its transpose. A
-        # coordinate that is zero for all cells changes no distance, and makes the shape unmistakable.
+        # With as many cells as coordinates, harmonypy takes the transpose. A coordinate that is zero for
+        # all cells changes no distance, and makes the shape unambiguous.
         Z = rng.normal(size=(90, 90))
         Z[:45] += 1.0
         batch = np.repeat(["a", "b"], 45)
@@ -48,8 +48,8 @@ class TestMethods:
         def agreement(found):
             return min(np.corrcoef(found[:, j], reference[:, j])[0, 1] for j in range(Z.shape[1]))
 
-        assert agreement(Z) < 0.75  # so that agreement says something
-        # The reference was made when the ridge penalty was 1; the second version estimates it.
+        assert agreement(Z) < 0.75  # else the agreement below would mean little
+        # The reference was made with a ridge penalty of 1; harmonypy 2 estimates it.
         assert agreement(harmony(Z, batch, lamb=1.0)) > 0.99
         assert agreement(harmony(Z, batch)) > 0.95
 
@@ -82,7 +82,7 @@ class TestMethods:
         assert np.abs(one - two).max() > 1e-6
 
     @pytest.mark.parametrize("name", METHODS)
-    def test_methods_leave_their_input_alone(self, name, cells):
+    def test_methods_do_not_change_their_input(self, name, cells):
         if name == "harmony":
             pytest.importorskip("harmonypy")
         Z, batch = cells.adata.obsm["X_pca"].copy(), cells.adata.obs["batch"]
@@ -93,7 +93,7 @@ class TestMethods:
 
 
 class TestEmbeddings:
-    def test_pca_is_the_textbooks(self, cells):
+    def test_pca_equals_a_singular_value_decomposition(self, cells):
         X = np.asarray(cells.adata.X.todense(), float)
         logged = np.log1p(1e4 * X / X.sum(1, keepdims=True))
         U, s, _ = np.linalg.svd(logged - logged.mean(0), full_matrices=False)
@@ -110,7 +110,7 @@ class TestEmbeddings:
         np.testing.assert_array_equal(found.Z, cells.adata.obsm["X_pca"])
         assert np.isnan(found.seconds)
 
-    def test_the_label_control_knows_types_and_nothing_of_batches(self, cells):
+    def test_the_label_control_depends_on_types_and_not_on_batches(self, cells):
         Z = embed(cells, "labels", Recipe(seed=1)).Z
         types = cells.adata.obs["cell_type"].cat
         assert Z.shape == (cells.adata.n_obs, 3)
@@ -149,13 +149,12 @@ class TestEmbeddings:
                 query_cells(batch, wrong)
 
     @pytest.mark.scvi
-    def test_scarches_leaves_the_reference_where_scvi_put_it(self, cells):
+    def test_scarches_does_not_move_the_reference(self, cells):
         pytest.importorskip("scvi")
         recipe = Recipe(scvi_epochs=2, reference=("a", "b"))
         found = embed(cells, "scarches", recipe)
         in_reference = cells.adata.obs["batch"].isin(["a", "b"]).to_numpy()
-        # The reference alone, without ever seeing the third batch: surgery on the second half of it
-        # must not have moved a cell.
+        # Only the reference, without the third batch: surgery must not have moved a cell of it.
         alone = cells.adata[in_reference].copy()
         alone.obs["batch"] = alone.obs["batch"].cat.remove_unused_categories()
         again = embed(

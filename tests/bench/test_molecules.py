@@ -1,4 +1,4 @@
-"""Molecules: heavy atoms against counting letters, fingerprints against what they must not depend on."""
+"""Molecules: heavy atoms equal counted letters; fingerprints do not depend on the spelling."""
 
 import gzip
 import os
@@ -54,7 +54,7 @@ def test_bits_and_length():
     assert Z.shape == (8, 256)
     assert Z.dtype == np.float32
     assert set(np.unique(Z)) == {0.0, 1.0}
-    # Atoms alone: methane has one kind of atom, propane two (ends and middle), acetone three.
+    # With radius 0: methane has one kind of atom, propane two (ends and middle), acetone three.
     assert list(bits("C", "CCC", "CC(C)=O", radius=0).sum(1)) == [1, 2, 3]
 
 
@@ -98,7 +98,7 @@ def test_a_table_of_something_else(tmp_path):
 
 
 def test_nan_is_a_text_like_any_other(tmp_path):
-    (tmp_path / "t.csv").write_text("smiles\nNaN\nC\n")  # pandas would read a missing value
+    (tmp_path / "t.csv").write_text("smiles\nNaN\nC\n")  # pandas would read it as a missing value
     assert read_smiles(tmp_path / "t.csv") == ["NaN", "C"]
 
 
@@ -107,7 +107,7 @@ def test_the_papers_batches():
     data = load("qm8", data_dir=REAL)
     obs = data.adata.obs
     assert obs["batch"].value_counts().to_dict() == {"<=3": 17, "4-5": 158, ">=6": 21_611}
-    # QM8 has no elements but these; aromatic atoms are small letters.
+    # QM8 has only these elements; aromatic atoms are small letters.
     letters = [len(re.findall("[CNOFcnof]", text)) for text in obs["smiles"]]
     np.testing.assert_array_equal(obs["heavy_atoms"], letters)
     by_letters = pd.cut(letters, [0, 3, 5, 99], labels=["<=3", "4-5", ">=6"])

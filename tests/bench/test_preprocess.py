@@ -1,4 +1,4 @@
-"""From counts to log-normalised highly variable genes, against the formula and against Scanpy itself."""
+"""Log-normalised highly variable genes, compared with the formula and with Scanpy."""
 
 import os
 import sys
@@ -17,13 +17,13 @@ REAL = os.environ.get("SCBATCHPROX_DATA")
 
 
 def normalised(X, target_sum=1e4):
-    """The formula, in double precision."""
+    """Return the formula in double precision."""
     X = np.asarray(X, np.float64)
     return np.log(1 + target_sum * X / X.sum(1, keepdims=True))
 
 
 def planted(rng, n=300, genes=400, variable=30):
-    """Counts of two kinds of cells that differ in some genes, though not in their mean; those genes."""
+    """Return counts of two kinds of cells that differ in some genes, but not in the mean; and these genes."""
     rate = np.exp(rng.uniform(0.0, 3.0, genes))
     chosen = rng.choice(genes, variable, replace=False)
     kind = rng.integers(0, 2, n)
@@ -45,7 +45,7 @@ def test_values_are_the_formulas(rng, kind, target_sum):
     adata.X = kind(counts)
     result = preprocess(adata, n_hvgs=50, target_sum=target_sum)
     genes = result.var_names.astype(int)
-    # Cells are scaled over all genes, not over those that are kept.
+    # Cells are scaled over all genes, not only over the kept ones.
     np.testing.assert_allclose(
         dense(result.X), normalised(counts, target_sum)[:, genes], rtol=1e-5, atol=1e-6
     )

@@ -108,7 +108,7 @@ def test_flagged_genes(files, cells):
         (["fit", "a.h5ad", "--out", "a.h5ad"], "Expected different files for IN and --out"),
         (["fit", "a.h5ad", "--out", "no/u.safetensors"], "Expected a place for a file as --out"),
         (["fit", "a.h5ad", "--out", "u", "--coordinates", "60"], "n_components between 1 and 59"),
-        (["fit", "a.h5ad", "--out", "u", "--genes", "flagged"], "found no such column"),
+        (["fit", "a.h5ad", "--out", "u", "--genes", "flagged"], "found none; available: 'baseline'"),
         (["fit", "a.h5ad", "--out", "u", "--layer", "raw"], "a layer of a.h5ad, found no 'raw'"),
         (["fit", "a.h5ad", "--out", "u", "--method", "scvi"], "Expected --batch-key for scVI"),
         (["fit", "a.h5ad", "--out", "u", "--batch-key", "batch"], "only with --method scvi"),

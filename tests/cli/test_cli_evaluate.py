@@ -192,7 +192,7 @@ class TestBadInput:
         assert "names of embeddings" in scored(path, reps="X_pca,", code=2).output
         pd.DataFrame({"pca_1": [1.0], "pca_new_1": [1.0]}).to_csv(tmp_path / "t.csv", index=False)
         said = scored(tmp_path / "t.csv", reps="pca_,pca_new_", code=2).output
-        assert "tell embeddings apart, found 'pca_' and 'pca_new_'" in said
+        assert "not prefixes of each other, found 'pca_' and 'pca_new_'" in said
         np.save(tmp_path / "z.npy", np.zeros((20, 2)))
         assert "embeddings by name, found z.npy" in scored(tmp_path / "z.npy", code=2).output
 

@@ -1,4 +1,4 @@
-"""The scores of scIB: against the library where its definition agrees, and from their formulas."""
+"""The scores of scIB, compared with the library if it has the same definition, and with their formulas."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ BATCH = ["asw_batch", "ilisi", "kbet", "graph_connectivity", "pcr"]
 
 @pytest.fixture
 def cells(rng):
-    """Three types in three batches, one of them in two batches only; types and batches shift."""
+    """Return three types in three batches, one type in only two of them; types and batches shift cells."""
     cell_type, batch = rng.choice(list("abc"), N, p=[0.5, 0.3, 0.2]), rng.choice(list("xyz"), N)
     cell_type[(cell_type == "c") & (batch == "z")] = "a"
     Z = rng.normal(size=(N, 4))
@@ -46,7 +46,7 @@ def cells(rng):
 
 
 def around(Z, k):
-    """Nearest cells with the cell itself first, from all distances."""
+    """Return the nearest cells, the cell itself first, from all distances."""
     D = np.linalg.norm(Z[:, None] - Z[None], axis=2)
     np.fill_diagonal(D, -1.0)
     near = np.argsort(D, axis=1)[:, :k]
@@ -66,7 +66,7 @@ class TestFormulas:
 
     @pytest.mark.parametrize("which", ["ilisi", "clisi"])
     def test_lisi(self, cells, which):
-        """Gaussian-like weights whose entropy is log(30), found by a root finder."""
+        """Gaussian weights whose entropy is log(30), found by a root finder."""
         Z, batch, cell_type = cells
         labels = batch if which == "ilisi" else cell_type
         near, distance = around(Z, 90)
@@ -86,7 +86,7 @@ class TestFormulas:
         assert scib(*cells)[which] == pytest.approx(expected, abs=1e-4)
 
     def test_graph_connectivity(self, cells):
-        """Largest set of cells of a type that reach each other along edges to nearest neighbours."""
+        """The largest connected set of cells of a type, along edges to nearest neighbours."""
         Z, _, cell_type = cells
         near, _ = around(Z, 15)
         shares = []
@@ -148,8 +148,8 @@ class TestAgainstTheLibrary:
         assert 0.0 < np.mean(accepted) < 1.0
         assert kbet(Cells.of(*cells)) == pytest.approx(np.mean(accepted))
 
-    def test_lisi_and_graph_are_handed_over_whole(self, cells):
-        """By its own search for neighbours, which approximates."""
+    def test_lisi_and_graph_equal_the_librarys(self, cells):
+        """The library searches neighbours itself, approximately."""
         Z, batch, cell_type = cells
         near = library.nearest_neighbors.jax_approx_min_k(Z, 90)
         found = scib(*cells)
@@ -173,7 +173,7 @@ class TestWhatIsNotDefined:
         assert found["batch"] == pytest.approx(np.mean([found[name] for name in BATCH]))
 
     def test_no_type_that_can_be_tested(self, cells):
-        """KBET has no answer where each type is in one batch; Batch is the mean of the others."""
+        """KBET is NaN if each type is in one batch; Batch is the mean of the other scores."""
         Z, _, cell_type = cells
         found = scib(Z, cell_type, cell_type)
         assert np.isnan(found["kbet"])

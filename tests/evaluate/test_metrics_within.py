@@ -1,4 +1,4 @@
-"""Scores that look at batches and types together, from their definitions, cell by cell."""
+"""Scores that use batches and types together, compared with their definitions, cell by cell."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from scbatchprox.evaluate.metrics.neighbours import mean_kept_in_batch
 
 
 def make_labelled(rng, n=200, batch_effect=1.0):
-    """Types and batches that shift cells; no group is as large as another."""
+    """Return cells shifted by type and by batch; groups differ in size."""
     cell_type = rng.choice(list("abc"), n, p=[0.2, 0.3, 0.5]).astype("<U12")
     batch = rng.choice(list("xyz"), n, p=[0.5, 0.3, 0.2])
     Z = rng.normal(size=(n, 4))
@@ -29,13 +29,13 @@ def make_labelled(rng, n=200, batch_effect=1.0):
 
 
 def nearest(Z, i, among, k):
-    """The k of ``among`` that are nearest to cell i, which is none of them."""
+    """Return the k nearest cells of cell i in ``among``, without cell i itself."""
     others = [j for j in among if j != i]
     return sorted(others, key=lambda j: np.linalg.norm(Z[i] - Z[j]))[:k]
 
 
 def simpson(labels):
-    """Inverse Simpson index of a list."""
+    """Return the inverse Simpson index of a list."""
     share = pd.Series(labels).value_counts(normalize=True)
     return 1.0 / sum(p * p for p in share)
 
@@ -56,24 +56,24 @@ class TestMixingWithinTypes:
     @pytest.mark.parametrize("k", [5, 30])
     def test_is_the_definition(self, rng, k):
         Z, batch, cell_type = make_labelled(rng)
-        cell_type[:4], batch[:4] = "few in y", "y"  # too few to count in that batch,
-        cell_type[4:20], batch[4:20] = "few in y", "x"  # so that one is left
+        cell_type[:4], batch[:4] = "few in y", "y"  # too few cells in that batch,
+        cell_type[4:20], batch[4:20] = "few in y", "x"  # so only batch x is left
         cell_type[20:23], batch[20:23] = "scarce", "y"
         cell_type[23:40], batch[23:40] = "scarce", "z"
-        cell_type[40:50], batch[40:50] = "scarce", "x"  # 27 cells that count: all are neighbours
+        cell_type[40:50], batch[40:50] = "scarce", "x"  # 27 cells: all are neighbours
         score = mixing_within_types(Z, batch, cell_type, k=k)
         assert 0.1 < score < 0.95
         assert score == pytest.approx(self.expected(Z, batch, cell_type, k))
 
-    def test_mixed_is_about_one_and_apart_is_none(self, rng):
+    def test_mixed_is_about_one_and_separate_is_zero(self, rng):
         batch, cell_type = rng.choice(list("xyz"), 900, p=[0.6, 0.3, 0.1]), ["a", "b"] * 450
         Z = rng.normal(size=(900, 3))
         assert mixing_within_types(Z, batch, cell_type) == pytest.approx(1.0, abs=0.05)
         far = 50.0 * (batch[:, None] == np.array(list("xyz")))
         assert mixing_within_types(Z + far, batch, cell_type) == 0.0
 
-    def test_unlike_types_on_top_of_each_other_do_not_help(self, rng):
-        """Each batch's a lies on the other's b: iLISI is fooled."""
+    def test_overlapping_types_do_not_raise_the_score(self, rng):
+        """Type a of each batch overlaps with type b of the other: iLISI is high although it is wrong."""
         batch, cell_type = rng.choice(["x", "y"], 400), rng.choice(["a", "b"], 400)
         Z = rng.normal(size=(400, 3)) + 30.0 * ((batch == "x") == (cell_type == "a"))[:, None]
         assert ilisi(Z, batch) > 0.8
@@ -81,7 +81,7 @@ class TestMixingWithinTypes:
         assert over_correction(Z, batch, cell_type) == 1.0
 
     def test_a_type_with_few_cells_may_exceed_what_is_allowed(self):
-        """Five and five: each cell has four of its own batch around it, and five of the other."""
+        """Five cells in each batch: a cell has four neighbours in its batch, and five in the other."""
         score = mixing_within_types(np.arange(10.0)[:, None], ["x", "y"] * 5, ["a"] * 10)
         assert score == pytest.approx(1 / ((4 / 9) ** 2 + (5 / 9) ** 2) - 1)
         score = mixing_within_types(
@@ -109,9 +109,9 @@ class TestOverCorrection:
         assert 0.05 < wrong / met < 0.95
         assert over_correction(Z, batch, cell_type, k=9) == pytest.approx(wrong / met)
 
-    def test_unlike_cells_of_the_own_batch_do_not_count(self):
+    def test_other_types_in_the_same_batch_are_not_counted(self):
         Z = np.array([[0.0], [0.1], [0.2], [0.3]])
-        # Of the six pairs four are of two batches; of these a-a and b-b twice each way, and so on.
+        # Four of the six pairs are of two batches.
         assert over_correction(Z, list("xxyy"), list("abab"), k=3) == 0.5
         assert over_correction(Z, list("xxyy"), list("aaaa"), k=3) == 0.0
 
@@ -147,11 +147,11 @@ class TestVarianceKept:
         Z, batch, cell_type = make_labelled(rng, 50)
         assert np.isnan(variance_kept(Z, Z[:, :3], batch, cell_type))
         assert np.isnan(variance_kept(np.ones((50, 2)), Z[:, :2], batch, cell_type))
-        assert np.isnan(variance_kept(Z, Z, np.arange(50), cell_type))  # each cell a group
+        assert np.isnan(variance_kept(Z, Z, np.arange(50), cell_type))  # each cell is a group
 
 
 class TestNeighboursWithinBatches:
-    def test_is_what_each_batch_alone_would_say(self, rng):
+    def test_equals_separate_runs_on_each_batch(self, rng):
         Z, batch, _ = make_labelled(rng, 90)
         after = Z + 0.7 * rng.normal(size=Z.shape)
         kept = neighbours_kept(Z, after, k=6, batch=batch)
@@ -168,7 +168,7 @@ class TestNeighboursWithinBatches:
         assert (neighbours_kept(Z, moved, k=10, batch=batch) == 1.0).all()
         assert neighbours_kept(Z, moved, k=10).mean() < 0.9
 
-    def test_a_cell_alone_in_its_batch_has_none(self, rng):
+    def test_the_only_cell_of_a_batch_has_no_neighbours(self, rng):
         Z = rng.normal(size=(30, 2))
         batch = ["alone", *["x"] * 29]
         kept = neighbours_kept(Z, Z, batch=batch)

@@ -1,4 +1,4 @@
-"""scVI references: what surgery leaves as it is, what it changes, and that nothing global is touched."""
+"""scVI references: what surgery changes and what it keeps; no global state changes."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def cells():
 @pytest.fixture(scope="module")
 def scvi():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other packages, while they are imported
+        warnings.simplefilter("ignore")  # of other packages, during import
         return pytest.importorskip("scvi")
 
 
@@ -58,7 +58,7 @@ def test_without_scvi(cells, monkeypatch):
 @pytest.mark.usefixtures("scvi")
 class TestReference:
     def test_is_scvis_own_latent_space(self, scvi, reference, cells):
-        """Weights put into scvi-tools' own model, asked in its own way."""
+        """The weights are loaded into scvi-tools' own model, which gives the same coordinates."""
         import torch
 
         adata = reference_of(cells, "a", "b")
@@ -130,7 +130,7 @@ class TestReference:
             ScviUpstream.fit(adata, "batch", max_epochs=1, genes="flagged")
 
     def test_scvis_defaults(self, cells):
-        """Without surgery in mind the encoder knows of no batch, so any batch may come."""
+        """With scVI's defaults the encoder does not use batches, so new batches are accepted."""
         found = ScviUpstream.fit(
             reference_of(cells, "a", "b"), "batch", max_epochs=1, for_surgery=False
         )
@@ -146,7 +146,7 @@ class TestReference:
 @pytest.mark.scvi
 @pytest.mark.usefixtures("scvi")
 class TestSurgery:
-    def test_old_cells_stay_to_the_bit(self, reference, grown, cells):
+    def test_old_cells_get_exactly_the_same_coordinates(self, reference, grown, cells):
         adata = reference_of(cells, "a", "b")
         np.testing.assert_array_equal(grown.embed(adata).Z, reference.embed(adata).Z)
         again = grown.surgery(reference_of(cells, "d"), max_epochs=2)
@@ -154,7 +154,7 @@ class TestSurgery:
         known = reference_of(cells, "a", "b", "c")
         np.testing.assert_array_equal(again.embed(known).Z, grown.embed(known).Z)
 
-    def test_it_is_the_weights_of_the_new_batch_that_were_trained(self, reference, grown, cells):
+    def test_only_weights_of_the_new_batch_are_trained(self, reference, grown, cells):
         untrained = reference.surgery(reference_of(cells, "c"), max_epochs=1)
         name = "z_encoder.encoder.fc_layers.Layer 0.0.weight"
         old = reference.weights[name]
@@ -203,7 +203,7 @@ class TestSurgery:
 
     def test_bad_input(self, reference, cells):
         for wrong, sentence in (
-            (lambda: reference.embed(reference_of(cells, "b", "c")), "found unseen 'c'; surgery learns"),
+            (lambda: reference.embed(reference_of(cells, "b", "c")), "found new 'c'; add them by surgery"),
             (lambda: reference.surgery(reference_of(cells, "b", "c")), "new batches only, found 'b'"),
             (lambda: reference.embed(reference_of(cells, "a")[:, :19]), r"50% of the 40 genes .* found 19"),
             (lambda: reference.surgery(reference_of(cells, "c")[:, :19]), r"found 19 \(48%\) among 19 genes"),
@@ -244,7 +244,7 @@ def empty(adata):
 @pytest.mark.scvi
 @pytest.mark.usefixtures("scvi")
 class TestSideEffects:
-    def test_nothing_global_is_touched(self, scvi, reference, cells, capfd, tmp_path, monkeypatch):
+    def test_no_global_state_changes(self, scvi, reference, cells, capfd, tmp_path, monkeypatch):
         import torch
 
         monkeypatch.chdir(tmp_path)
@@ -264,7 +264,7 @@ class TestSideEffects:
             )
 
         def kept():
-            """Cells that scvi-tools' class holds on to."""
+            """Return the cells that scvi-tools' class keeps."""
             model = scvi.model.SCVI
             by_model = [len(held) for held in model._per_instance_manager_store.values()]
             return len(model._setup_adata_manager_store), sum(by_model)
@@ -284,7 +284,7 @@ class TestSideEffects:
 @pytest.mark.scvi
 @pytest.mark.usefixtures("scvi")
 def test_an_atlas_of_scvi_grows_by_surgery(reference, grown, cells, tmp_path):
-    """Cells placed by surgery are of the atlas' upstream, those of another reference are not."""
+    """Cells embedded after surgery belong to the atlas' upstream; cells of another reference do not."""
     for name in "abc":
         reference_of(cells, name).write_h5ad(tmp_path / f"{name}.h5ad")
     grown.save(tmp_path / "grown.safetensors")

@@ -1,4 +1,4 @@
 """The paper's tables and figures: data sets, methods to compare with, experiments.
 
-The command line runs it; no other part imports it.
+Only the command line imports this package.
 """

@@ -1,15 +1,14 @@
-"""Batch x cell-type count tables of the data sets the method was evaluated on.
+"""Numbers of cells per batch and cell type of the paper's data sets.
 
-The counts are those of the paper's data-statistics table, copied per batch and cell type.
-For ``pbmc4`` and ``hpms2`` they add up to the printed number of cells of every batch. For
-``mhd6`` they do not, in any batch: the per-type counts sum to 6,784, 2,598, 2,286, 8,423, 5,198
-and 2,947 where 5,496, 5,103, 6,606, 7,725, 5,460 and 3,730 are printed. The per-type counts are
-used throughout, being the only complete description; the printed numbers are kept in
-`Composition.printed_totals`.
+The counts are copied from the paper's data-statistics table. For ``pbmc4`` and ``hpms2`` they add up to
+the printed number of cells of every batch. For ``mhd6`` they do not, in any batch: the per-type counts sum
+to 6,784, 2,598, 2,286, 8,423, 5,198 and 2,947 where 5,496, 5,103, 6,606, 7,725, 5,460 and 3,730 are printed.
+The per-type counts are used, because only they describe the batches completely; the printed numbers are kept
+in `Composition.printed_totals`.
 
-``balanced2`` is the set of the imbalance experiment, six shared PBMC populations with 200 cells
-each in both of two batches. The paper names neither the populations nor the batches; the first
-six of ``pbmc4`` stand in for them.
+``balanced2`` is the set of the imbalance experiment: six PBMC populations with 200 cells in each of
+two batches. The paper names neither the populations nor the batches; the names are those of the first
+six populations of ``pbmc4``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import BadValue
@@ -38,7 +36,7 @@ class Composition:
         Non-negative ``(n_batches, n_cell_types)`` integers; stored as a read-only copy. A cell
         type or batch without any cells is allowed.
     printed_totals
-        Cells per batch as the source states them, which need not equal the row sums.
+        Cells per batch as printed in the paper; they may differ from the row sums.
     """
 
     name: str
@@ -55,28 +53,22 @@ class Composition:
         expected = (len(self.batches), len(self.cell_types))
         if self.counts.shape != expected:
             raise BadValue(
-                f"counts has shape {self.counts.shape}, but there are {expected[0]} batches "
-                f"and {expected[1]} cell types"
+                f"Expected counts of shape {expected} (batches, cell types), found {self.counts.shape}."
             )
         if self.printed_totals is not None and len(self.printed_totals) != expected[0]:
-            raise BadValue(f"printed_totals needs one number for each of {expected[0]} batches")
+            raise BadValue(
+                f"Expected printed_totals with a number for each of {expected[0]} batches, found "
+                f"{len(self.printed_totals)}."
+            )
 
     @property
     def n_cells(self) -> int:
         """Total number of cells."""
         return int(self.counts.sum())
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the counts as a data frame, batches in rows and cell types in columns."""
-        return pd.DataFrame(
-            self.counts.copy(),
-            index=pd.Index(self.batches, name="batch"),
-            columns=pd.Index(self.cell_types, name="cell_type"),
-        )
-
 
 def _labels(values: Sequence[str], what: str) -> tuple[str, ...]:
-    # A bare string is a sequence of its characters, never what the caller meant.
+    # A string is a sequence of characters, so it would pass as a sequence of labels.
     if isinstance(values, str):
         raise BadValue(f"Expected {what} as a sequence of labels, found the string {values!r}.")
     labels = tuple(values)
@@ -183,16 +175,11 @@ COMPOSITIONS: dict[str, Composition] = {c.name: c for c in (_PBMC4, _MHD6, _HPMS
 
 
 def get_composition(name: str) -> Composition:
-    """Look up one of `COMPOSITIONS` by its name.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name; the message lists those available.
-    """
+    """Return one of `COMPOSITIONS` by its name."""
     try:
         return COMPOSITIONS[name]
     except KeyError:
         raise BadValue(
-            f"unknown composition {name!r}; available: {', '.join(COMPOSITIONS)}"
+            f"Expected the name of a composition, found {name!r}; "
+            f"available: {', '.join(COMPOSITIONS)}."
         ) from None

@@ -1,4 +1,4 @@
-"""The demonstration: simulate the paper's PBMC table, refine its embedding, say what changed."""
+"""The demonstration: simulate the paper's PBMC table, refine its embedding, print what changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["run"]
 
 
 def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, float]:
-    """Run the demonstration, print its results, and write an ``.h5ad`` and a picture to ``out``."""
+    """Run the demonstration, print the results, and write an ``.h5ad`` file and a picture to ``out``."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     print(f"Simulating {data}: gamma-Poisson counts, per-batch gene effects, PCA 40 ...")
@@ -25,13 +25,12 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     n_batches, n_types = (adata.obs[key].nunique() for key in ("batch", "cell_type"))
     print(f"{adata.n_obs:,} cells in {n_batches} batches, {n_types} cell types\n")
 
-    refine(
-        adata, "batch", diagnose=False
-    )  # the first call loads compiled code; the second is timed
+    # The first call loads compiled code; the second one is timed.
+    refine(adata, "batch", diagnose=False)
     started = time.perf_counter()
     refine(adata, "batch", diagnose=False)
     seconds = time.perf_counter() - started
-    refine(adata, "batch")  # with a look at what it does to each batch
+    refine(adata, "batch", diagnose=True)
     before, after = adata.obsm["X_pca"], adata.obsm["X_pca_batchprox"]
     cell_type, batch = adata.obs["cell_type"], adata.obs["batch"]
     f1 = {
@@ -40,18 +39,18 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     }
     mixing = {"before": ilisi(before, batch), "after": ilisi(after, batch)}
 
-    print("How far each batch moved (root mean squared distance a cell travels):")
+    print("How far each batch moved (root mean squared displacement of its cells):")
     movement = pd.DataFrame(adata.uns["X_pca_batchprox"]["movement"]).set_index("batch")
     print(movement.to_string(float_format=lambda x: f"{x:.3f}"))
     print("\nmacro-F1 of cell types (5 splits), and batch mixing (iLISI, 0 to 1):")
     for name in f1:
         f1_text = f"{f1[name].mean():.4f} ± {f1[name].std():.4f}"
         print(f"  {name:<7} macro-F1 {f1_text}   iLISI {mixing[name]:.3f}")
-    print("\nWhat to think of it, batch by batch:")
+    print("\nDiagnosis of each batch:")
     diagnosis = adata.uns["X_pca_batchprox"]["diagnosis"]
     for name, verdict in zip(diagnosis["batch"], diagnosis["verdict"], strict=True):
         print(f"  {name}: {verdict}")
-    print(f"\ntime to refine, without that look: {seconds * 1000:.1f} ms\n")
+    print(f"\ntime to refine, without the diagnosis: {seconds * 1000:.1f} ms\n")
 
     refined, picture = out / f"{data}_refined.h5ad", out / f"{data}_before_after.png"
     adata.write_h5ad(refined, compression="gzip")

@@ -16,8 +16,8 @@ a negative binomial with variance :math:`m_{ig} + \phi_g m_{ig}^2`. The profile
 
 has a baseline :math:`\beta`, a cell-type programme :math:`\theta_t` and a batch effect
 :math:`\delta_b` per gene, and :math:`\log L_i \sim N(\log L + s\,d_b,\ \sigma_L^2)` has a batch
-depth :math:`d_b`, through which batches differ in their noise as well as in their means. The
-batch strength :math:`s` scales both: nothing distinguishes the batches at :math:`s = 0`.
+depth :math:`d_b`, so that batches differ in their noise as well as in their means. The batch
+strength :math:`s` scales both: at :math:`s = 0` the batches have the same distribution.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from ..errors import BadValue
-from ..upstream.components import log_normalised, principal_components
+from ..upstream.components import N_COMPONENTS, N_HVGS, log_normalised, principal_components
 from .compositions import Composition, get_composition
 
-# Standard deviations are on the natural-log scale. These set the difficulty and nothing else: with
-# them a class-balanced logistic regression on the components of "pbmc4" confuses rare and related
-# types (macro-F1 of about 0.75), and nearly all neighbours of a cell are of its own batch.
+# Standard deviations are on the natural-log scale. The values only set the difficulty: with them, a
+# class-balanced logistic regression on the components of "pbmc4" confuses rare and related types
+# (macro-F1 of about 0.75), and nearly all neighbours of a cell are of the same batch.
 _BASELINE_SD = 1.0
 _LIBRARY_SD = 0.35
 _DEPTH_SD = 0.5
 _BATCH_SD = 0.25
 _PROGRAMME_SD = 1.0
-# Siblings differ less than lineages do, by this factor for each level of the tree.
+# At each level of the tree of types, differences are smaller by this factor.
 _PROGRAMME_DECAY = 0.7
-# A branch of the type tree changes few genes, so that types have markers.
+# Share of genes that a branch of the tree changes; it is small, so that types have marker genes.
 _PROGRAMME_FRACTION = 0.1
 _DISPERSION_MEDIAN = 0.4
 _DISPERSION_SD = 0.5
-# Bounds the dense intermediates; 1,024 x 2,500 doubles are 20 MB.
+# Cells in a chunk; it limits memory: 1,024 x 2,500 doubles are 20 MB.
 _CHUNK = 1024
 
 
 def simulate(
     composition: str | Composition = "pbmc4",
     *,
-    n_genes: int = 2500,
-    n_components: int = 40,
+    n_genes: int = N_HVGS,
+    n_components: int = N_COMPONENTS,
     batch_strength: float = 1.0,
     type_strength: float = 1.0,
     depth: float = 1000.0,
@@ -62,33 +62,33 @@ def simulate(
 ) -> AnnData:
     """Simulate counts and their principal components.
 
-    Types next to each other in the composition are related, as they share programmes; see
-    `type_programmes`. Each batch x type group has its own random stream: changing the number
-    of cells of one group leaves the counts of the others as they are.
+    Types next to each other in the composition are related, because they share programmes; see
+    `type_programmes`. Each batch x type group has its own random stream: the number of cells of one
+    group does not change the counts of the others.
 
     Parameters
     ----------
     composition
-        Name of a table in `scbatchprox.bench.compositions`, or a table.
+        Name of a table in `scbatchprox.bench.compositions`, or such a table.
     n_genes, n_components
         Number of genes, and of principal components.
     batch_strength
-        Factor on the log-scale batch effects, of genes and of depth; 0 for none.
+        Factor on the log-scale batch effects on genes and depth; 0 for none.
     type_strength
         Factor on the log-scale differences between cell types; lower is harder.
     depth
         Median number of counts per cell before batch effects.
     seed
-        Non-negative seed. The result is a function of the arguments alone.
+        Non-negative seed. The result depends only on the arguments.
 
     Returns
     -------
     AnnData
         Cells in random order, with counts in ``X`` (CSR, float32), ``obs["batch"]`` and
         ``obs["cell_type"]`` (categories in table order, without empty ones),
-        ``obsm["X_pca"]`` (float32), and the arguments in ``uns["simulation"]``. The truth is
-        kept too: the expected count of a cell ``obs["library_size"]``, the gene-wise
-        ``var["baseline"]`` (summing to one) and ``var["dispersion"]``.
+        ``obsm["X_pca"]`` (float32), and the arguments in ``uns["simulation"]``. The true
+        parameters are kept too: the expected count of a cell ``obs["library_size"]``, and per gene
+        ``var["baseline"]`` (sum 1) and ``var["dispersion"]``.
     """
     table = composition if isinstance(composition, Composition) else get_composition(composition)
     if not 0 < n_components < min(table.n_cells, n_genes):
@@ -121,7 +121,7 @@ def simulate(
         blocks.append(sample_counts(library, profile, dispersion, stream))
 
     order = rng.permutation(table.n_cells)
-    # Repeats the row-major order in which the groups were drawn.
+    # In the same row-major order in which the groups were drawn.
     group = np.repeat(np.arange(table.counts.size), table.counts.ravel())[order]
     counts = sp.vstack(blocks, format="csr")[order]
     obs = pd.DataFrame(
@@ -153,9 +153,9 @@ def simulate(
 def type_programmes(n_types: int, n_genes: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw cell-type programmes :math:`\theta` on a binary tree.
 
-    The types, in their order, are halved until each is alone. Every branch of this tree shifts
-    a random few genes by normal amounts, smaller ones further from the root, and a type is the
-    sum of the branches above it: siblings share all but one. A single type has no programme.
+    The types, in their order, are halved until each part has one type. Every branch of this tree
+    shifts a few random genes by normal amounts, which are smaller further from the root. The programme
+    of a type is the sum of the branches above it: siblings share all but one. A single type has none.
 
     Returns
     -------
@@ -195,9 +195,9 @@ def sample_counts(
 
 
 def pca_scores(counts: sp.csr_matrix, n_components: int) -> NDArray[np.float32]:
-    """Principal component scores of log-normalised counts, preprocessed as an upstream does it."""
+    """Return principal component scores of log-normalised counts, preprocessed as by an upstream."""
     totals = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
-    logged = log_normalised(counts, np.maximum(totals, 1.0))  # a cell may have drawn no counts
+    logged = log_normalised(counts, np.maximum(totals, 1.0))  # a cell may have no counts
     return np.asarray(principal_components(logged, n_components).scores, dtype=np.float32)
 
 

@@ -107,7 +107,7 @@ def fit(
         facts = _facts(fitted, out) | {"n_cells": cells.n_obs, "n_genes": cells.n_vars}
         speaker.say(
             f"{method.value} of {cells.n_obs:,} cells: {facts['n_genes_used']:,} of {cells.n_vars:,} "
-            f"genes, {fitted.width} coordinates, fingerprint {fitted.fingerprint[:21]}\nwrote {out}"
+            f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}\nwrote {out}"
         )
         speaker.answer(facts)
 
@@ -201,6 +201,6 @@ def _facts(upstream: Upstream, path: Path) -> dict[str, Any]:
         "upstream": str(path),
         "method": upstream.method,
         "fingerprint": upstream.fingerprint,
-        "coordinates": upstream.width,
+        "coordinates": upstream.n_dims,
         "n_genes_used": upstream.n_genes,
     }

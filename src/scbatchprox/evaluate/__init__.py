@@ -1,4 +1,4 @@
-"""Did it help? Scores of an embedding: metrics take arrays, or a file, and give numbers."""
+"""Scores that show whether a refinement helped, from arrays or from a file."""
 
 from .metrics import (
     Comparison,

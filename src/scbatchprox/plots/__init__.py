@@ -1,1 +1,1 @@
-"""Pictures of what a refinement did (extra ``report``)."""
+"""Pictures of embeddings and of experiments (extra ``report``)."""

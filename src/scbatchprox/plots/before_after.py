@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..errors import MissingExtra
+from .canvas import COLOURS, DPI, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["before_after"]
-
-#: Okabe and Ito's colours, told apart by colour-blind readers, then a few more for many groups.
-COLOURS = [
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#D55E00", "#B8A800"),
-    *("#8C564B", "#7F7F7F", "#5B3FA0", "#A6CEE3"),
-]
 
 
 def before_after(
@@ -35,33 +29,26 @@ def before_after(
 ) -> Figure:
     """Draw both embeddings on the first two principal axes of the first, one row per colouring.
 
-    Both columns share axes and limits, so that what seems to have moved has moved.
+    Both columns share axes and limits, so that displacements can be compared.
 
     Parameters
     ----------
     before, after
         (N, d) embeddings of the same cells.
     colour_by
-        Title of each row and the label per cell that colours it.
+        Title of each row, and the label of each cell that sets its colour.
     titles
-        Of the two columns.
+        Titles of the two columns.
     path
-        Where to write the picture, if anywhere; the suffix decides the format.
+        File for the picture, if given; the suffix sets the format.
     seed
-        Of the order in which cells are drawn, so that no group always covers another.
+        Seed of the order in which cells are drawn, so that no group always covers another.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib to draw with", "report") from None
-
+    figure = new_figure(10, 4.2 * len(colour_by))
     before, after = np.asarray(before, float), np.asarray(after, float)
-    axes_of = _principal_axes(before)
-    views = [(Z - before.mean(0)) @ axes_of for Z in (before, after)]
+    principal = _principal_axes(before)
+    views = [(Z - before.mean(0)) @ principal for Z in (before, after)]
     order = np.random.default_rng(seed).permutation(len(before))
-    figure = Figure(figsize=(10, 4.2 * len(colour_by)), layout="constrained")
-    FigureCanvasAgg(figure)
     grid = figure.subplots(len(colour_by), 2, sharex=True, sharey=True, squeeze=False)
     for row, (name, labels) in zip(grid, colour_by.items(), strict=True):
         for axes, view, title in zip(row, views, titles, strict=True):
@@ -73,7 +60,7 @@ def before_after(
             fontsize=8, markerscale=4,
         )  # fmt: skip
     if path is not None:
-        figure.savefig(path, dpi=110)
+        figure.savefig(path, dpi=DPI)
     return figure
 
 

@@ -1,6 +1,6 @@
-"""Pictures of experiments: dots with a spread, and lines over steps; needs matplotlib (``report``).
+"""Pictures of experiments: dots with a spread, and lines over steps; needs matplotlib (extra ``report``).
 
-Both take rows in long form, with columns ``dataset``, ``upstream``, ``method``, ``value`` and others.
+Both take a table in long form, with columns ``dataset``, ``upstream``, ``method``, ``value`` and others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..errors import MissingExtra
-from .before_after import COLOURS
+from .canvas import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dots", "lines"]
 
-#: Every method has its colour in all pictures; others take what is left.
+#: A method has the same colour in all pictures; methods not listed take the next one of ``COLOURS``.
 METHOD_COLOURS = {
     "unrefined": "#000000",
     "harmony": "#E69F00",
@@ -53,19 +52,19 @@ def dots(
     Parameters
     ----------
     rows
-        Long form, of one metric.
+        Long form, for one metric.
     xlabel
-        What the values are.
+        Label of the values.
     y, panel
-        Columns whose values are the lines of a panel, and the panels.
+        Columns whose values give the lines of a panel, and the panels.
     names
-        How methods and panels are called.
+        Display names of methods, lines and panels.
     """
     names = names or {}
     panels = _panels(rows, panel)
     lines_of = {name: list(dict.fromkeys(part[y])) for name, part in panels.items()}
     height = sum(max(len(found), 1) for found in lines_of.values())
-    figure = _figure(7.5, 1.2 + 0.55 * height + 0.5 * len(panels))
+    figure = new_figure(7.5, 1.2 + 0.55 * height + 0.5 * len(panels))
     ratios = [max(len(found), 1) + 0.4 for found in lines_of.values()]
     grid = figure.subplots(
         len(panels), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": ratios}
@@ -89,17 +88,17 @@ def lines(
     rows
         Long form.
     x
-        Column with the steps; they are evenly spaced, whatever they are.
+        Column with the steps; they are drawn at equal distances.
     row, column
-        Columns whose values are the rows and columns of panels.
+        Columns whose values give the rows and columns of panels.
     ylabel
-        What the values are.
+        Label of the values.
     names
-        How methods and panels are called.
+        Display names of methods and panels.
     """
     names = names or {}
     down, across = (list(dict.fromkeys(rows[key])) for key in (row, column))
-    figure = _figure(1.2 + 2.4 * max(len(across), 2), 1.0 + 1.9 * max(len(down), 1))
+    figure = new_figure(1.2 + 2.4 * max(len(across), 2), 1.0 + 1.9 * max(len(down), 1))
     grid = figure.subplots(max(len(down), 1), max(len(across), 1), squeeze=False, sharey="row")
     methods = list(dict.fromkeys(rows["method"]))
     for i, r in enumerate(down):
@@ -123,7 +122,7 @@ def _dots_of_panel(
         values = part[part["method"] == method].groupby(y, sort=False)["value"]
         mean, sd = values.mean(), values.std(ddof=1).fillna(0.0)
         at = np.array([found.index(line) for line in mean.index], float)
-        # Methods one below the other within a line, so that equal values are all seen.
+        # Methods are drawn below each other within a line, so that equal values do not overlap.
         offset = (m - (len(methods) - 1) / 2) * 0.8 / max(len(methods), 1)
         axes.errorbar(
             mean, at + offset, xerr=sd, fmt=_MARKERS[m % len(_MARKERS)], markersize=4.5, linewidth=1.2,
@@ -168,19 +167,8 @@ def _legend(figure: Figure, grid: Any) -> None:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     if found:
-        column = 0.5 + 0.075 * max(map(len, found))  # inches of a marker and the longest name
+        column = 0.5 + 0.075 * max(map(len, found))  # inches for a marker and the longest name
         figure.legend(
             list(found.values()), list(found), loc="outside lower center", frameon=False, fontsize=8,
             ncols=max(1, min(len(found), int(figure.get_figwidth() / column))),
         )  # fmt: skip
-
-
-def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib to draw with", "report") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure

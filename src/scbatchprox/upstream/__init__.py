@@ -1,4 +1,4 @@
-"""Upstreams: frozen references that turn the counts of new cells into coordinates."""
+"""Upstreams: fixed references that turn the counts of new cells into coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every upstream offers: a frozen map from counts to coordinates, with a name that no other has."""
+"""The interface of all upstreams: a fixed map from counts to coordinates, with a unique fingerprint."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import numpy as np
 
 from .._version import __version__
 from .counts import Counts
-from .genes import GeneReport
+from .genes import MIN_SHARED, GeneReport
 
 __all__ = ["KIND", "RECORD", "Embedded", "Upstream", "digest"]
 
-#: What ``docs/file-format.md`` calls the kind of a saved upstream.
+#: The kind of a saved upstream, as in ``docs/file-format.md``.
 KIND = "upstream"
-#: Where ``uns[key]`` says which upstream ``obsm[key]`` comes from.
+#: Entry of ``uns[key]`` with the fingerprint of the upstream that made ``obsm[key]``.
 RECORD = "upstream"
 
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Coordinates of cells, and what is to be known of them.
+    """Coordinates of cells, the missing genes, and a record for ``uns``.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class Embedded:
     report
         Genes of the reference that the cells lack.
     record
-        What belongs to ``uns`` beside the coordinates in ``obsm``: the fingerprint of the upstream
-        above all, which an atlas checks.
+        Entry for ``uns``, next to the coordinates in ``obsm``. It holds the fingerprint of the
+        upstream, which an atlas checks.
     """
 
     Z: np.ndarray
@@ -52,35 +52,35 @@ class Embedded:
 
 
 class Upstream(ABC):
-    """A frozen reference that new cells are embedded with, and none of its own move."""
+    """A fixed reference: it embeds new cells, and its own cells keep their coordinates."""
 
     method: ClassVar[str]
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """What this embedding is known by: the same for the same reference, wherever it is kept."""
+        """Checksum that identifies the reference; it does not depend on where the reference is stored."""
 
     @property
     @abstractmethod
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates."""
 
     @property
     @abstractmethod
     def n_genes(self) -> int:
-        """The number of genes that it embeds with."""
+        """The number of genes used for the embedding."""
 
     @property
     def batch_key(self) -> Sequence[str] | None:
-        """Columns of ``obs`` that must be known to embed a cell, if any."""
+        """Columns of ``obs`` that are needed to embed a cell, if any."""
         return None
 
     @abstractmethod
     def mapped(
-        self, counts: Counts, min_shared: float = 0.5
+        self, counts: Counts, min_shared: float = MIN_SHARED
     ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
-        """Return what is missing, and the coordinates a stretch of rows at a time."""
+        """Return the missing genes, and an iterator over blocks: first row, coordinates."""
 
     @abstractmethod
     def save(self, path: str | Path) -> None:
@@ -91,39 +91,39 @@ class Upstream(ABC):
         adata: ad.AnnData,
         *,
         layer: str | None = None,
-        min_shared: float = 0.5,
+        min_shared: float = MIN_SHARED,
         fractional: bool = False,
     ) -> Embedded:
-        """Embed cells by their counts, read a stretch of rows at a time.
+        """Embed cells by their counts, which are read in blocks of rows.
 
         Parameters
         ----------
         adata
-            Cells of any number, in memory or backed, with genes in any order; genes that the reference
-            does not know are ignored, missing ones are filled and reported.
+            Cells in memory or backed, with genes in any order. Genes that the reference does not have
+            are ignored. Missing genes are filled and reported.
         layer
-            Where the counts are; by default in ``X``.
+            Layer with the counts; by default they are in ``X``.
         min_shared
-            The smallest share of the reference's genes, by number and by weight, that is enough.
+            The smallest accepted share of the reference's genes, by number and by weight.
         fractional
-            Take other numbers than whole ones as counts, such as expected or cleaned counts.
+            Accept counts that are not whole numbers, such as expected or cleaned counts.
         """
         counts = Counts.of(adata, layer, batch_key=self.batch_key, fractional=fractional)
         report, blocks = self.mapped(counts, min_shared)
-        Z = np.empty((counts.n_cells, self.width), np.float32)
+        Z = np.empty((counts.n_cells, self.n_dims), np.float32)
         for lo, block in blocks:
             Z[lo : lo + len(block)] = block
         return Embedded(Z, report, self.record(report))
 
     def record(self, report: GeneReport) -> dict[str, Any]:
-        """Return what goes to ``uns`` with an embedding by this upstream."""
+        """Return the entry for ``uns`` that belongs to an embedding by this upstream."""
         facts = report.facts() | {"missing": np.array(report.missing, dtype=object)}
         mark = {RECORD: self.fingerprint, "method": self.method, "version": __version__}
         return mark | {"genes": facts}
 
 
 def digest(method: str, arrays: Mapping[str, np.ndarray], rest: Any) -> str:
-    """Return a fingerprint: a checksum over arrays, by name, and over anything that JSON can hold."""
+    """Return a fingerprint: a checksum over named arrays and over ``rest``, which JSON can hold."""
     found = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,4 @@
-"""Which genes of the first batches an embedding is made of."""
+"""The choice of genes for an embedding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .components import log_normalised
 
 __all__ = ["FLAG", "Choice", "chosen_genes"]
 
-#: Column of ``var`` that scanpy marks highly variable genes with.
+#: Column of ``var`` in which scanpy marks highly variable genes.
 FLAG = "highly_variable"
 
 
@@ -38,9 +38,9 @@ def chosen_genes(
     how
         ``"scanpy"`` takes the ``n_hvgs`` genes whose log-normalised counts vary most for their mean
         (dispersion as by Satija et al. 2015, scanpy's default), or all if there are no more than
-        that; ``"flagged"`` takes those that ``var["highly_variable"]`` marks; ``"all"`` takes all.
+        that; ``"flagged"`` takes those marked in ``var["highly_variable"]``; ``"all"`` takes all.
     counts, totals, var
-        Counts of all cells and genes, counts per cell, and what is known of the genes.
+        Counts (cells x genes), total counts per cell, and the table of genes.
     """
     one_of("genes", how, [choice.value for choice in Choice])
     if how == Choice.flagged:
@@ -65,7 +65,7 @@ def chosen_genes(
 def _flagged(var: pd.DataFrame) -> np.ndarray:
     if FLAG not in var:
         raise BadKey(
-            f"Expected {FLAG!r} in var to say which genes to take, found no such column; available: "
+            f"Expected a column {FLAG!r} in var that marks the genes to take, found none; available: "
             f"{some_of(var, most=20)}."
         )
     if var[FLAG].dtype.kind != "b":

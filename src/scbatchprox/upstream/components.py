@@ -10,10 +10,15 @@ import scipy.sparse as sp
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
-__all__ = ["TARGET_SUM", "Components", "log_normalised", "principal_components"]
+__all__ = [
+    "N_COMPONENTS", "N_HVGS", "TARGET_SUM", "Components", "log_normalised", "principal_components",
+]  # fmt: skip
 
-#: Counts that every cell is scaled to.
+#: Total count to which every cell is scaled.
 TARGET_SUM = 1e4
+#: Numbers of coordinates and of highly variable genes in the paper.
+N_COMPONENTS = 40
+N_HVGS = 2500
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +32,7 @@ class Components:
     mean
         (P,) mean of each gene.
     loadings
-        (P, K) orthonormal axes; of each, the loading of largest absolute value is positive.
+        (P, K) orthonormal axes; the loading with the largest absolute value on each axis is positive.
     variance
         (K,) variance of the scores, in descending order.
     """
@@ -39,7 +44,7 @@ class Components:
 
 
 def log_normalised(counts: sp.csr_matrix, totals: Floats) -> sp.csr_matrix:
-    r"""Return :math:`\log(1 + 10^4\, x_{ig} / t_i)`, in double precision and as sparse as the counts."""
+    r"""Return :math:`\log(1 + 10^4\, x_{ig} / t_i)`, in double precision; zeros stay zeros."""
     # Double precision, since the solver iterates to the precision of its input.
     logged = counts.astype(np.float64)
     logged.data = np.log1p(logged.data * np.repeat(TARGET_SUM / totals, np.diff(logged.indptr)))
@@ -47,14 +52,14 @@ def log_normalised(counts: sp.csr_matrix, totals: Floats) -> sp.csr_matrix:
 
 
 def principal_components(logged: sp.csr_matrix, n_components: int) -> Components:
-    """Return the principal components of a sparse matrix, whose genes are centred and not scaled."""
-    n, width = logged.shape
-    if not 0 < n_components < min(n, width):
+    """Return the principal components of a sparse matrix; genes are centred and not scaled."""
+    n_cells, n_genes = logged.shape
+    if not 0 < n_components < min(n_cells, n_genes):
         raise BadValue(
-            f"Expected n_components between 1 and {min(n, width) - 1} for {n} cells and {width} "
-            f"genes, found {n_components}."
+            f"Expected n_components between 1 and {min(n_cells, n_genes) - 1} for {n_cells} cells and "
+            f"{n_genes} genes, found {n_components}."
         )
-    # Not at the top: a package that only checks a fingerprint has no use for it.
+    # Imported here: scikit-learn is slow to import, and a check of a fingerprint does not need it.
     from sklearn.decomposition import PCA
 
     # ARPACK centres implicitly, so the matrix stays sparse; its start vector is seeded.

@@ -1,4 +1,4 @@
-"""Counts of cells, wherever they lie: read a stretch of rows at a time, and checked to be counts."""
+"""Counts of cells, in memory or in a file: read in blocks of rows, and checked to be counts."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ..kernels.arrays import Floats
 
 __all__ = ["BLOCK_BYTES", "Counts", "totals_of"]
 
-#: Bytes that a stretch of rows would take if it were dense.
+#: Bytes of a block of rows, if it were dense.
 BLOCK_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Counts (cells x genes) that need not be in memory.
+    """Counts (cells x genes), in memory or in a file.
 
     Attributes
     ----------
     rows
-        A matrix of which stretches of rows can be taken: an array, a sparse matrix, a backed one.
+        A matrix that can be sliced by rows: an array, a sparse matrix or a backed one.
     var
-        What is known of the genes, by their names.
+        Table of the genes, indexed by name.
     batch
-        The batch of each cell, for an upstream that must know it.
+        The batch of each cell, for an upstream that needs it.
     fractional
-        Whether other numbers than whole ones are counts too.
+        Whether counts may be fractional.
     """
 
     rows: Any
@@ -53,12 +53,11 @@ class Counts:
         batch_key: str | Sequence[str] | None = None,
         fractional: bool = False,
     ) -> Counts:
-        """Take the counts of an AnnData, in memory or backed, from ``X`` or from a layer."""
+        """Return the counts of an AnnData, in memory or backed, from ``X`` or from a layer."""
         if not isinstance(adata, ad.AnnData):
             raise BadType(f"Expected an AnnData with counts, found {type(adata).__name__}.")
-        layers = [
-            name for name in adata.layers if name is not None
-        ]  # None is X, from anndata 0.13 on
+        # From anndata 0.13 on, the layer None is X.
+        layers = [name for name in adata.layers if name is not None]
         if layer is not None and layer not in layers:
             raise BadKey(
                 f"Expected counts in a layer, found no {layer!r}; "
@@ -66,10 +65,12 @@ class Counts:
             )
         rows = adata.X if layer is None else adata.layers[layer]
         if rows is None:
-            raise BadValue(f"Expected counts in X, found none; layers: {some_of(layers, most=20)}.")
+            raise BadValue(
+                f"Expected counts in X, found none; available: {some_of(layers, most=20)}."
+            )
         batch = None if batch_key is None else batch_labels(adata.obs, batch_key)
         var = adata.var
-        if not isinstance(var, pd.DataFrame):  # of a lazily opened AnnData
+        if not isinstance(var, pd.DataFrame):  # the AnnData was opened lazily
             columns = {str(name): np.asarray(in_memory(var[name])) for name in var.columns}
             var = pd.DataFrame(columns, index=adata.var_names)
         return cls(_by_rows(rows), var, batch, fractional)
@@ -85,7 +86,7 @@ class Counts:
         return int(self.rows.shape[0])
 
     def blocks(self) -> Iterator[tuple[int, sp.csr_matrix]]:
-        """Stretches of rows, each with the number of its first one; anything but counts is an error."""
+        """Yield blocks of rows, each with its first row number; values that are not counts are an error."""
         if 0 in self.rows.shape:
             raise BadValue(f"Expected cells and genes, found counts of shape {self.rows.shape}.")
         step = _step(self.rows)
@@ -95,7 +96,7 @@ class Counts:
             yield lo, block
 
     def in_memory(self) -> sp.csr_matrix:
-        """All counts."""
+        """Return all counts."""
         return sp.vstack([block for _, block in self.blocks()], format="csr")
 
     def _check(self, block: sp.csr_matrix, lo: int) -> None:
@@ -107,8 +108,8 @@ class Counts:
         if not bad.any() and not self.fractional:
             bad = values != np.rint(values)
             hint = (
-                "; counts before any normalisation may be in a layer, and fractional=True "
-                "(--fractional) takes fractional counts as they are"
+                "; counts before normalisation may be in a layer, and fractional=True "
+                "(--fractional) accepts fractional counts"
             )
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
@@ -121,7 +122,7 @@ class Counts:
 
 
 def totals_of(block: sp.csr_matrix, counted: np.ndarray, lo: int = 0) -> Floats:
-    """Counts of each cell on the genes that count; a cell without any is an error."""
+    """Return the total of each cell, genes weighted by ``counted`` (0 or 1); a total of 0 is an error."""
     totals: Floats = block @ counted.astype(np.float64)
     empty = np.flatnonzero(totals == 0)
     if empty.size:
@@ -133,14 +134,14 @@ def totals_of(block: sp.csr_matrix, counted: np.ndarray, lo: int = 0) -> Floats:
 
 
 def _by_rows(rows: Any) -> Any:
-    """Return a matrix of which rows can be taken: those of a column-compressed one cannot be apart."""
+    """Return a matrix that can be sliced by rows; a column-compressed (CSC) one is converted."""
     if getattr(rows, "format", None) != "csc":
         return rows
     return (rows if sp.issparse(rows) else rows.to_memory()).tocsr()
 
 
 def _step(rows: Any) -> int:
-    """Rows to take at a time: whole chunks, where rows are stored in such."""
+    """Return the number of rows in a block: whole chunks, if the rows are stored in chunks."""
     step = max(1, BLOCK_BYTES // (8 * int(rows.shape[1])))
     chunks = getattr(rows, "chunks", None)
     chunk: int = chunks[0] if chunks and isinstance(chunks[0], int) else 1

@@ -1,4 +1,4 @@
-"""Genes of new data against those of a reference: which are there, and what the others would have told."""
+"""Genes of new data compared with those of a reference: which are missing, and how much that matters."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from ..core.checks import check_number, some_of
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
-__all__ = ["GeneReport", "check_distinct", "positions", "require_shared"]
+__all__ = ["MIN_SHARED", "GeneReport", "check_distinct", "positions", "require_shared"]
+
+#: The smallest share of the reference's genes that new data must have, if the user gives none.
+MIN_SHARED = 0.5
 
 
 @dataclass(frozen=True)
 class GeneReport:
-    """What new data lacks of the genes that a reference embeds with.
+    """Genes of the reference that new data lacks.
 
     Attributes
     ----------
     n_genes
-        Genes that the reference embeds with.
+        Number of genes that the reference uses.
     missing
-        Those that the data does not have.
+        Names of the genes that the data does not have.
     filled_with
-        What stands in for them.
+        The values used in their place.
     weight_lost
-        Share of the variance of the embedding that lies in the missing genes, where it is known.
+        Share of the variance of the embedding that lies in the missing genes, if it is known.
     counts_lost
-        Share of a cell's counts that the reference found on genes which the data does not have,
-        where totals are made up for it.
+        Mean share of the missing genes in the counts of a reference cell, if totals are corrected
+        for it.
     """
 
     n_genes: int
@@ -41,7 +44,7 @@ class GeneReport:
     counts_lost: float | None = None
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return a sentence for the user."""
         found = self.n_genes - len(self.missing)
         sentence = f"{found:,} of the reference's {self.n_genes:,} genes were found"
         if self.missing:
@@ -52,19 +55,19 @@ class GeneReport:
             )
         if self.counts_lost:
             sentence += (
-                f"; totals of cells were made up for {self.counts_lost:.1%} of the counts, "
-                f"which the reference has on genes that are not here"
+                f"; totals of cells were corrected for the {self.counts_lost:.1%} of the counts that "
+                f"the reference has on the missing genes"
             )
         return f"{sentence}."
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it in types that JSON, h5ad and zarr can write."""
+        """Return the attributes in types that JSON, h5ad and zarr can write."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return given | {"missing": list(self.missing)}
 
 
 def positions(reference: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Return where each gene of the reference is among those found; -1 where it is not."""
+    """Return the position of each gene of the reference among those found; -1 if it is missing."""
     index = pd.Index(found)
     first = ~index.duplicated()
     if not first.all():
@@ -75,13 +78,13 @@ def positions(reference: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def check_distinct(genes: np.ndarray, where: str = "") -> None:
-    """Check that no name stands for two genes; ``where`` goes on with the sentence."""
+    """Check that gene names are unique; ``where`` is appended to the error message."""
     index = pd.Index(genes)
     if index.has_duplicates:
         twice = index[index.duplicated()].unique()
         raise BadValue(
-            f"Expected a name of its own for every gene, found {some_of(twice)} more than once{where}; "
-            f"adata.var_names_make_unique() tells them apart."
+            f"Expected unique gene names, found {some_of(twice)} more than once{where}; "
+            f"adata.var_names_make_unique() makes them unique."
         )
 
 
@@ -93,13 +96,13 @@ def require_shared(
     Parameters
     ----------
     reference, found
-        Names of the genes that the reference embeds with, and of those in the data.
+        Names of the genes that the reference uses, and of the genes in the data.
     present
         Which of the reference's genes the data has.
     weight
-        Of each of the reference's genes; they sum to one.
+        Weight of each of the reference's genes; they sum to one.
     min_shared
-        The smallest share that is enough.
+        The smallest accepted share.
     """
     check_number("min_shared", min_shared, positive=True)
     if min_shared > 1:
@@ -110,5 +113,5 @@ def require_shared(
         raise BadValue(
             f"Expected at least {min_shared:.0%} of the {reference.size:,} genes of the reference (such "
             f"as {some_of(reference[:3])}), found {present.sum():,} ({share:.0%}){of_weight} among "
-            f"{found.size:,} genes (such as {some_of(found[:3])}); genes go by their names in var_names."
+            f"{found.size:,} genes (such as {some_of(found[:3])}); genes are matched by var_names."
         )

@@ -1,4 +1,4 @@
-"""Counts in ``.h5ad`` and ``.zarr`` files: embedded without being loaded, and what files say of it."""
+"""Embed the counts of ``.h5ad`` and ``.zarr`` files without loading them, and read the record of it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..io.formats.elements import stored_rows
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
 from .counts import Counts
-from .genes import GeneReport, check_distinct
+from .genes import MIN_SHARED, GeneReport, check_distinct
 
 __all__ = ["embed_file", "read_counts", "recorded"]
 
-#: Kinds of files that have a place for counts and for what is known of them.
+#: Kinds of files that can hold counts and a record.
 KINDS = (".h5ad", ".zarr")
 
 
@@ -35,27 +35,28 @@ def embed_file(
     layer: str | None = None,
     key_added: str | None = None,
     out: str | Path | None = None,
-    min_shared: float = 0.5,
+    min_shared: float = MIN_SHARED,
     fractional: bool = False,
     progress: Progress = silent,
 ) -> GeneReport:
-    """Embed the cells of a file by their counts, read and written a stretch of rows at a time.
+    """Embed the cells of a file by their counts, which are read and written in blocks of rows.
 
     Parameters
     ----------
     path
         An ``.h5ad`` or ``.zarr`` file.
     upstream
-        What to embed with.
+        The reference to embed with.
     key_added
         Name of the embedding in ``obsm``, and of its record in ``uns``; by default ``X_pca`` or
-        ``X_scvi``. In the file itself an embedding of this name from elsewhere is never replaced.
+        ``X_scvi``. In the file itself, an embedding of this name that another
+        program wrote is never replaced.
     out
-        Where to write a copy of the file with the result; ``None`` writes into the file itself.
+        Path of a copy of the file with the result; ``None`` writes into the file itself.
     layer, min_shared, fractional
         As for :meth:`Upstream.embed`.
     progress
-        Called as rows are done.
+        Called after each block of rows.
     """
     key = f"X_{upstream.method}" if key_added is None else key_added
     if key in ("", ".", "..") or "/" in key:
@@ -66,7 +67,7 @@ def embed_file(
             _check_free(group, key, file.path)
         counts = _counts(file, group, layer, upstream.batch_key, fractional)
         report, blocks = upstream.mapped(counts, min_shared)
-        shape = (counts.n_cells, upstream.width)
+        shape = (counts.n_cells, upstream.n_dims)
         with file.writer(place, key, shape, np.dtype(np.float32)) as writer:
             for lo, block in blocks:
                 writer.write(lo, block)
@@ -82,9 +83,10 @@ def read_counts(
     batch_key: str | Sequence[str] | None = None,
     fractional: bool = False,
 ) -> ad.AnnData:
-    """Read the counts of one or several files, to fit an upstream to: on the genes that all have.
+    """Read the counts of one or several files, for the genes that all files have.
 
-    The result has them in ``X``, the batch columns in ``obs``, and of ``var`` what all files agree on.
+    The result has the counts in ``X``, the batch columns in ``obs``, and the columns of ``var`` that are the
+    same in all files.
     """
     if not paths:
         raise BadValue("Expected at least one file with counts, found none.")
@@ -94,7 +96,7 @@ def read_counts(
             counts = _counts(file, group, layer, None, fractional)
             check_distinct(counts.genes, f" in {file.path.name}")
             keys = [] if batch_key is None else as_keys(batch_key)
-            # Names of cells may be the same in several files, and are not needed.
+            # Several files may use the same names for cells. The names are not needed.
             index = pd.RangeIndex(counts.n_cells).astype(str)
             obs = (
                 pd.DataFrame(file.obs(keys)).set_axis(index) if keys else pd.DataFrame(index=index)
@@ -106,13 +108,13 @@ def read_counts(
     if not together.n_vars:
         names = some_of([part.var_names[0] for part in parts])
         raise BadValue(
-            f"Expected genes that all {len(parts)} files have, found none; they begin with {names}."
+            f"Expected genes that all {len(parts)} files have, found none; their first genes are {names}."
         )
     return together
 
 
 def recorded(file: CellFile, key: str | None) -> str | None:
-    """Return the fingerprint of the upstream that an embedding in a file comes from, if it says so."""
+    """Return the fingerprint of the upstream that made an embedding in a file, if it is recorded."""
     if key is None or kind_of(file.path) not in KINDS:
         return None
     with _group(file.path) as group:
@@ -122,7 +124,7 @@ def recorded(file: CellFile, key: str | None) -> str | None:
 
 def _record(group: Any, key: str) -> Any:
     record = group.get("uns", {}).get(key)
-    # Other records of this name may be no groups, or say nothing of an upstream.
+    # An entry from another program may not be a group, or may not name an upstream.
     if not hasattr(record, "keys") or RECORD not in record:
         return None
     return read_elem(record[RECORD])
@@ -130,7 +132,7 @@ def _record(group: Any, key: str) -> Any:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
-    """Open a file for what every file has, and its group for what only these have."""
+    """Open a file, and its AnnData group for the counts."""
     if kind_of(path) not in KINDS:
         raise BadValue(
             f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
@@ -141,7 +143,7 @@ def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
 
 @contextmanager
 def _group(path: Path) -> Iterator[Any]:
-    """Open the group of an AnnData file that is open already, and known to be whole."""
+    """Open the group of an AnnData file that is already open and checked."""
     if kind_of(path) == ".zarr":
         import zarr
 
@@ -149,9 +151,9 @@ def _group(path: Path) -> Iterator[Any]:
         return
     import h5py
 
-    try:  # without HDF5's lock, which would stand in the way of our own writing
+    try:  # without HDF5's lock, which would block our own writing
         file = h5py.File(path, "r", locking=False)
-    except OSError:  # this very process has it open with the lock, in backed mode perhaps
+    except OSError:  # this process has it open with the lock, for example in backed mode
         file = h5py.File(path, "r")
     with file:
         yield file
@@ -169,7 +171,7 @@ def _counts(
     if layer is None and "X" not in group:
         raise BadValue(
             f"Expected counts in X of {file.path.name}, found none; "
-            f"layers: {some_of(layers, most=20)}."
+            f"available: {some_of(layers, most=20)}."
         )
     rows = stored_rows({"X": group["X"] if layer is None else layers[layer]}, "X")
     var = read_elem(group["var"])
@@ -180,8 +182,8 @@ def _counts(
 def _check_free(group: Any, key: str, path: Path) -> None:
     if key in group.get("obsm", {}) and _record(group, key) is None:
         raise BadValue(
-            f"Expected a free name for the embedding, found {key!r} from elsewhere in obsm of "
-            f"{path.name}; key_added (--key-added) gives it another."
+            f"Expected an unused name for the embedding, found {key!r} of another program in obsm of "
+            f"{path.name}; choose another name with key_added (--key-added)."
         )
 
 

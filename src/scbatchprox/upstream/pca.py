@@ -1,4 +1,4 @@
-r"""A frozen PCA: fitted to the first batches once, later counts are projected with it.
+r"""A fixed PCA: it is fitted once to the first batches, and later counts are projected with it.
 
 A cell with counts :math:`x_g` gets the coordinates
 
@@ -7,14 +7,14 @@ A cell with counts :math:`x_g` gets the coordinates
     z_k = \sum_{g \in P \cap S} \bigl(\log(1 + 10^4\, x_g / t) - m_g\bigr)\, V_{gk}, \qquad
     t = \sum_{g \in G \cap S} x_g \Big/ \sum_{g \in G \cap S} s_g,
 
-with the reference's genes :math:`G`, those it embeds with :math:`P \subseteq G`, their means :math:`m`
-and loadings :math:`V`, the mean share :math:`s` of each gene in a cell's counts, and the genes :math:`S`
-that the cell's data has. A missing gene counts as at its mean, so it adds nothing.
+with all genes :math:`G` of the reference, the genes of the PCA :math:`P \subseteq G`, their means :math:`m`
+and loadings :math:`V`, the mean share :math:`s` of each gene in a cell's counts, and the genes :math:`S` in
+the new data. A missing gene is set to its mean, so it adds nothing.
 
-The total :math:`t` is over the genes that the reference was measured with, not over all that the new
-data has nor over :math:`P` alone. So the reference's own cells get their own coordinates back (the shares
-sum to one), spike-ins or a larger annotation change nothing, and where genes are missing the total is made
-up by the share of counts that they have in the reference; otherwise all other genes would seem higher.
+The total :math:`t` is over :math:`G`, the genes measured in the reference. It is not over all genes of the
+new data, nor over :math:`P`. So the cells of the reference get the same coordinates again (the shares sum to
+one), and spike-ins or a larger annotation change nothing. If genes are missing, the total is corrected by
+the share of counts that they have in the reference; otherwise all other genes would seem higher.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ from ..io import store as _store
 from ..kernels.arrays import Floats, Ints
 from .base import KIND, Upstream, digest
 from .choice import chosen_genes
-from .components import TARGET_SUM, log_normalised, principal_components
+from .components import (
+    N_COMPONENTS,
+    N_HVGS,
+    TARGET_SUM,
+    log_normalised,
+    principal_components,
+)
 from .counts import Counts, totals_of
-from .genes import GeneReport, check_distinct, positions, require_shared
+from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
 
 __all__ = ["PCAUpstream"]
 
@@ -44,22 +50,22 @@ _TENSORS = ("share", "used", "mean", "loadings", "variance")
 
 @dataclass(frozen=True, eq=False)
 class PCAUpstream(Upstream):
-    """A PCA of log-normalised counts that never changes.
+    """A fixed PCA of log-normalised counts.
 
     Attributes
     ----------
     genes
         (G,) names of all genes of the reference.
     share
-        (G,) mean over cells of each gene's share in a cell's counts.
+        (G,) share of each gene in the counts of a cell, averaged over cells.
     used
-        (P,) positions in ``genes`` of those that the PCA is made of.
+        (P,) positions in ``genes`` of the genes of the PCA.
     mean, loadings, variance
         (P,), (P, K) and (K,) as of :class:`~scbatchprox.upstream.components.Components`.
 
     Examples
     --------
-    >>> from scbatchprox.evaluate import simulate
+    >>> from scbatchprox.bench.simulate import simulate
     >>> from scbatchprox.upstream import PCAUpstream
     >>> cells = simulate("balanced2", n_genes=200, n_components=5)
     >>> first = PCAUpstream.fit(cells[cells.obs["batch"] == "batch0"], n_components=10)
@@ -91,8 +97,8 @@ class PCAUpstream(Upstream):
         cls,
         adata: ad.AnnData,
         *,
-        n_components: int = 40,
-        n_hvgs: int = 2500,
+        n_components: int = N_COMPONENTS,
+        n_hvgs: int = N_HVGS,
         genes: str = "scanpy",
         layer: str | None = None,
         fractional: bool = False,
@@ -104,7 +110,7 @@ class PCAUpstream(Upstream):
         adata, layer, fractional
             As for :meth:`embed`.
         n_components
-            Coordinates (paper: 40).
+            Number of coordinates (paper: 40).
         n_hvgs, genes
             Genes to embed with: the ``n_hvgs`` most variable ones by ``"scanpy"`` (paper: 2,500; needs
             the extra ``bench`` if there are more than that), those ``"flagged"`` in
@@ -121,30 +127,30 @@ class PCAUpstream(Upstream):
 
     @property
     def fingerprint(self) -> str:
-        """What the PCA is known by: a checksum over its genes, numbers and preprocessing."""
+        """Checksum over the genes, the arrays and the preprocessing."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
         return digest(self.method, arrays, [self.genes.tolist(), TARGET_SUM])
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates."""
         return int(self.loadings.shape[1])
 
     @property
     def n_genes(self) -> int:
-        """The number of genes that it embeds with."""
+        """The number of genes used for the embedding."""
         return self.used.size
 
     @property
     def weight(self) -> Floats:
-        r"""(P,) share of the variance of the embedding in each gene, :math:`\sum_k \lambda_k V_{gk}^2`."""
+        r"""(P,) share of each gene in the variance of the embedding, :math:`\sum_k \lambda_k V_{gk}^2`."""
         weight: Floats = self.loadings**2 @ self.variance / self.variance.sum()
         return weight
 
     def mapped(
-        self, counts: Counts, min_shared: float = 0.5
+        self, counts: Counts, min_shared: float = MIN_SHARED
     ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
-        """Return what is missing, and the coordinates a stretch of rows at a time."""
+        """Return the missing genes, and an iterator over blocks: first row, coordinates."""
         at = positions(self.genes, counts.genes)
         here = at >= 0
         present = here[self.used]
@@ -164,17 +170,17 @@ class PCAUpstream(Upstream):
         here = at >= 0
         counted = np.zeros(counts.genes.size)
         counted[at[here]] = 1.0
-        # Exactly one where nothing is missing, whatever the shares' rounding.
+        # Exactly 1 if no gene is missing: the sum of the shares may differ from 1 by rounding.
         known = 1.0 if here.all() else float(self.share[here].sum())
         columns = at[self.used][present]
         loadings = np.ascontiguousarray(self.loadings[present])
         centre = self.mean[present] @ loadings
         for lo, block in counts.blocks():
             totals = totals_of(block, counted, lo) / known
-            mine = sp.csr_matrix(block[:, columns])
-            # Each count once and in order, for one result whatever order the genes came in.
-            mine.sum_duplicates()
-            Z = log_normalised(mine, totals) @ loadings - centre
+            chosen = sp.csr_matrix(block[:, columns])
+            # Sorted and without duplicates, so that the result does not depend on the order of genes.
+            chosen.sum_duplicates()
+            Z = log_normalised(chosen, totals) @ loadings - centre
             yield lo, Z.astype(np.float32)
 
     def save(self, path: str | Path) -> None:

@@ -1,9 +1,9 @@
-"""A frozen scVI reference, and surgery: new batches get weights of their own, all others stay.
+"""A fixed scVI reference, and surgery: new batches get new weights, all other weights stay fixed.
 
 scVI (Lopez et al. 2018, https://doi.org/10.1038/s41592-018-0229-2) is trained on the first batches. For
 batches that come later, scArches (Lotfollahi et al. 2022, https://doi.org/10.1038/s41587-021-01001-7) adds
-weights that only cells of those batches meet, and trains these alone. So no cell that was embedded before
-moves, and the fingerprint of the reference stays that of all that grows from it.
+weights that only cells of those batches use, and trains only these. So cells that were embedded before keep
+their coordinates, and all models made from a reference by surgery share its fingerprint.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from ..io import store as _store
 from . import scvi_model
 from .base import KIND, Upstream, digest
 from .choice import chosen_genes
+from .components import N_HVGS
 from .counts import Counts, totals_of
-from .genes import GeneReport, check_distinct, positions, require_shared
+from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
 
 __all__ = ["ScviUpstream"]
 
-#: So that a batch has weights of its own in the encoder too, and nothing else depends on batches: the
-#: settings that scArches recommends. Running means of a batch norm would change with every arrival.
+#: The settings that scArches recommends: each batch has its own weights in the encoder too, and nothing
+#: else depends on batches. Running means of a batch norm would change with every new batch.
 FOR_SURGERY: dict[str, Any] = {
     "encode_covariates": True,
     "use_layer_norm": "both",
@@ -41,20 +42,20 @@ FOR_SURGERY: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class ScviUpstream(Upstream):
-    """An scVI model that never changes; surgery returns another one.
+    """A fixed scVI model; surgery returns a new one.
 
     Attributes
     ----------
     genes
-        (P,) names of the genes that it embeds with.
+        (P,) names of the genes used for the embedding.
     keys
         Columns of ``obs`` with the batch of a cell.
     batches
-        Batches that it has weights for, in the order in which they came.
+        Batches with weights, in the order in which they were added.
     params
         Parameters of ``scvi.model.SCVI``.
     weights
-        State of the network.
+        Weights of the network, by name.
     reference
         Fingerprint of the model that was trained first.
     """
@@ -78,7 +79,7 @@ class ScviUpstream(Upstream):
         n_hidden: int = 128,
         n_layers: int = 1,
         for_surgery: bool = True,
-        n_hvgs: int = 2500,
+        n_hvgs: int = N_HVGS,
         genes: str = "scanpy",
         layer: str | None = None,
         fractional: bool = False,
@@ -95,18 +96,18 @@ class ScviUpstream(Upstream):
         batch_key
             Column of ``obs`` with the batch of each cell; several columns mean their combination.
         n_latent, n_hidden, n_layers
-            Coordinates, and size of the network; scVI's defaults.
+            Number of coordinates, and size of the network; scVI's defaults.
         for_surgery
-            Give batches weights in the encoder, and take layer norm for batch norm, without which
-            :meth:`surgery` makes no sense; ``False`` is scVI with its own defaults.
+            Give batches weights in the encoder, and use layer norm instead of batch norm;
+            :meth:`surgery` needs both. ``False`` is scVI with its own defaults.
         n_hvgs, genes
             Genes to embed with; as for :meth:`PCAUpstream.fit`.
         max_epochs
-            Passes over the cells; ``None`` is scVI's heuristic, 400 for up to 20,000 cells.
+            Passes over the cells; ``None`` is scVI's rule, 400 for up to 20,000 cells.
         seed
-            Of the first weights and the order of cells. No global random state is touched.
+            Seed of the initial weights and of the order of cells. Global random states do not change.
         verbose
-            Let scVI and Lightning speak, with a progress bar.
+            Show the messages of scVI and Lightning, and a progress bar.
         """
         keys = tuple(as_keys(batch_key))
         source = Counts.of(adata, layer, batch_key=keys, fractional=fractional)
@@ -114,7 +115,7 @@ class ScviUpstream(Upstream):
         counts = source.in_memory()
         totals = totals_of(counts, np.ones(counts.shape[1]))
         used = chosen_genes(genes, n_hvgs, counts, totals, source.var)
-        totals_of(counts[:, used], np.ones(used.size))  # of a cell without any scVI makes NaN
+        totals_of(counts[:, used], np.ones(used.size))  # scVI returns NaN for a cell without counts
         batch = _names(source.batch)
         params: dict[str, Any] = {"n_latent": n_latent, "n_hidden": n_hidden, "n_layers": n_layers}
         params |= FOR_SURGERY if for_surgery else {}
@@ -132,28 +133,28 @@ class ScviUpstream(Upstream):
         adata: ad.AnnData,
         *,
         layer: str | None = None,
-        min_shared: float = 0.5,
+        min_shared: float = MIN_SHARED,
         fractional: bool = False,
         max_epochs: int | None = None,
         seed: int = 0,
         verbose: bool = False,
     ) -> Self:
-        """Return a model that has weights for new batches too, trained on their cells alone.
+        """Return a model with weights for new batches too, trained only on their cells.
 
-        Cells of batches that it knows get the same coordinates as before. Parameters are those of
+        Cells of known batches get the same coordinates as before. Parameters are those of
         :meth:`fit` and :meth:`embed`.
         """
         if self.params.get("encode_covariates") is not True:
             raise BadValue(
                 "Expected a reference with weights for batches in its encoder, found one that was "
-                "fitted with for_surgery=False: it embeds cells of any batch alike, as they are."
+                "fitted with for_surgery=False; it embeds cells of any batch without surgery."
             )
         source = Counts.of(adata, layer, batch_key=self.keys, fractional=fractional)
         names = _names(source.batch)
         if known := sorted(set(names) & set(self.batches)):
             raise BadValue(
-                f"Expected cells of new batches only, found {some_of(known)}, whose weights are those of "
-                f"cells that were embedded before; embed them as they are."
+                f"Expected cells of new batches only, found {some_of(known)}, which already have weights; "
+                f"embed them without surgery."
             )
         at, _ = self._aligned(source, min_shared)
         counts = sp.vstack([block for _, block in self._blocks(source, at)], format="csr")
@@ -165,17 +166,17 @@ class ScviUpstream(Upstream):
 
     @property
     def fingerprint(self) -> str:
-        """What the reference is known by: surgery does not change it, as no embedded cell moves."""
+        """Checksum of the reference; surgery does not change it, since no embedded cell moves."""
         return self.reference
 
     @property
-    def width(self) -> int:
+    def n_dims(self) -> int:
         """The number of coordinates."""
         return int(self.params["n_latent"])
 
     @property
     def n_genes(self) -> int:
-        """The number of genes that it embeds with."""
+        """The number of genes used for the embedding."""
         return self.genes.size
 
     @property
@@ -184,16 +185,16 @@ class ScviUpstream(Upstream):
         return self.keys
 
     def mapped(
-        self, counts: Counts, min_shared: float = 0.5
+        self, counts: Counts, min_shared: float = MIN_SHARED
     ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
-        """Return what is missing, and the coordinates a stretch of rows at a time."""
+        """Return the missing genes, and an iterator over blocks: first row, coordinates."""
         at, report = self._aligned(counts, min_shared)
         names = _names(counts.batch)
-        unseen = sorted(set(names) - set(self.batches))
-        if unseen and self.params.get("encode_covariates"):
+        new = sorted(set(names) - set(self.batches))
+        if new and self.params.get("encode_covariates"):
             raise BadValue(
-                f"Expected batches that the reference has weights for, found unseen {some_of(unseen)}; "
-                f"surgery learns new ones; available: {some_of(self.batches)}."
+                f"Expected batches that the reference has weights for, found new {some_of(new)}; "
+                f"add them by surgery first; available: {some_of(self.batches)}."
             )
         codes = pd.Index(self.batches).get_indexer(pd.Index(names)).clip(0)
         return report, self._encoded(counts, at, codes)
@@ -207,13 +208,13 @@ class ScviUpstream(Upstream):
 
     def _aligned(self, counts: Counts, min_shared: float) -> tuple[np.ndarray, GeneReport]:
         at = positions(self.genes, counts.genes)
-        even = np.full(at.size, 1.0 / at.size)
-        require_shared(self.genes, counts.genes, at >= 0, even, min_shared)
+        equal = np.full(at.size, 1.0 / at.size)
+        require_shared(self.genes, counts.genes, at >= 0, equal, min_shared)
         return at, GeneReport(at.size, tuple(self.genes[at < 0].tolist()), "zeros")
 
     @staticmethod
     def _blocks(counts: Counts, at: np.ndarray) -> Iterator[tuple[int, sp.csr_matrix]]:
-        """Counts on the genes of the reference, in its order; missing ones are zero."""
+        """Yield counts of the reference's genes, in its order; missing genes are zero."""
         here = np.flatnonzero(at >= 0)
         to_order = sp.csr_matrix(
             (np.ones(here.size, np.float32), (at[here], here)), (counts.genes.size, at.size)
@@ -264,7 +265,7 @@ class ScviUpstream(Upstream):
 
 
 def _names(batch: pd.Series | None) -> list[str]:
-    """Batches by name, as scVI needs them."""
+    """Return the batch of each cell as text, as scVI needs it."""
     assert batch is not None
     if missing := int(batch.isna().sum()):
         raise BadValue(

@@ -1,7 +1,7 @@
-"""scVI's network from arrays and back: built, trained and asked without a trace left behind.
+"""scVI's network from arrays and back: built, trained and evaluated without lasting side effects.
 
-Weights are kept as plain arrays and the network is built anew when it is needed: scvi-tools itself saves
-models as pickles, and keeps every AnnData that a model has met.
+Weights are kept as plain arrays, and the network is built again when it is needed. The reason: scvi-tools
+saves models as pickles, and keeps every AnnData that a model was used with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Weights = dict[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Counts with the genes and batches that a network has, in its order."""
+    """Counts with the genes and batches of a network, in its order."""
 
     counts: sp.csr_matrix
     genes: np.ndarray
@@ -67,14 +67,14 @@ def retrain(
     seed: int,
     verbose: bool,
 ) -> Weights:
-    """Train weights for new batches alone, as scArches does, and return those of all."""
+    """Train only the weights of new batches, as scArches does, and return all weights."""
     _check_epochs(max_epochs)
     with _quietly(verbose) as scvi, _seeded(seed):
         before = _weights(model)
         query = scvi.model.SCVI.load_query_data(cells.as_anndata(), model, accelerator="cpu")
         if len(old) == 1:
-            _spare_the_only_batch(query, before)
-        # Without weight decay, which would draw the frozen weights to zero.
+            _zero_first_batch(query, before)
+        # No weight decay: it would shrink the fixed weights.
         _fit(query, max_epochs, verbose, plan_kwargs={"weight_decay": 0.0})
         _forget(query)
         return _weights(query)
@@ -83,8 +83,8 @@ def retrain(
 def build(
     genes: np.ndarray, batches: tuple[str, ...], params: dict[str, Any], weights: Weights
 ) -> Any:
-    """Return the network that has these weights."""
-    n = 3 * len(batches)  # scVI warns of batches of less than three cells
+    """Return the network with these weights."""
+    n = 3 * len(batches)  # scVI warns about batches with fewer than three cells
     empty = Cells(sp.csr_matrix((n, genes.size)), genes, list(batches) * 3, batches)
     with _quietly() as scvi, _seeded(0):
         model = _model(scvi, empty, params)
@@ -95,8 +95,8 @@ def build(
             model.module.load_state_dict(state)
         except RuntimeError as error:
             raise BadValue(
-                f"Expected the weights of an scVI network that scvi-tools {scvi.__version__} knows, found "
-                f"others ({str(error).splitlines()[0]})."
+                f"Expected weights of an scVI network for scvi-tools {scvi.__version__}, found others "
+                f"({str(error).splitlines()[0]})."
             ) from None
         model.module.eval()
         model.is_trained_ = True
@@ -105,14 +105,14 @@ def build(
 
 
 def encode(model: Any, counts: sp.csr_matrix, codes: np.ndarray) -> np.ndarray:
-    """Return the mean coordinates of cells, whose batches are numbered as the network has them."""
+    """Return the mean coordinates of cells; ``codes`` number their batches as in the network."""
     import torch
 
     tensors = {
         "X": torch.from_numpy(counts.toarray()),
         "batch": torch.from_numpy(codes.astype(np.int64)[:, None]),
     }
-    with _quietly(), _seeded(0):  # it draws a sample as well, which is of no use here
+    with _quietly(), _seeded(0):  # it also draws a random sample, which is not used
         found: np.ndarray = model.get_latent_representation(dataloader=[tensors])
     return found
 
@@ -129,10 +129,11 @@ def _fit(model: Any, max_epochs: int | None, verbose: bool, **options: Any) -> N
         max_epochs=max_epochs,
         accelerator="cpu",
         devices=1,
-        # All cells train, in an order that torch's seed decides: scVI would split them by a global one.
+        # All cells are used for training, in the order given by torch's seed. scVI would split them by a
+        # global seed.
         train_size=1.0,
         shuffle_set_split=False,
-        # The last batch of an epoch must not be of one or two cells.
+        # The last mini-batch of an epoch must not have one or two cells.
         batch_size=next(size for size in range(128, 0, -1) if n % size not in (1, 2)),
         enable_progress_bar=verbose,
         logger=False,
@@ -145,15 +146,15 @@ def _weights(model: Any) -> Weights:
 
 
 def _forget(model: Any) -> None:
-    """Let scvi-tools let go of the cells of a model, which its class would keep for good."""
+    """Remove the cells of a model from scvi-tools, whose class would keep them in memory."""
     model.deregister_manager(model.adata)
 
 
-def _spare_the_only_batch(query: Any, before: Weights) -> None:
-    """Take away the weights that surgery makes up for the batch of a reference that had only one.
+def _zero_first_batch(query: Any, before: Weights) -> None:
+    """Set the weights of the first batch to zero, if the reference had only one batch.
 
-    Such a reference has no weights for batches at all; with two batches there are weights for both, and
-    anything but zero for the first would move its cells.
+    Such a reference has no weights for batches. Surgery adds random ones for the first batch too, and any
+    value but zero would move its cells.
     """
     import torch
 
@@ -165,10 +166,10 @@ def _spare_the_only_batch(query: Any, before: Weights) -> None:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch; leave its state, and NumPy's, with which scVI looks at a few counts, as they were."""
+    """Seed torch, and restore the states of torch and NumPy; scVI draws a few counts with the latter."""
     import torch
 
-    state = np.random.get_state()  # noqa: NPY002 - to put it back
+    state = np.random.get_state()  # noqa: NPY002 - to restore it
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -179,14 +180,14 @@ def _seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _quietly(verbose: bool = False) -> Iterator[Any]:
-    """Offer scvi-tools with its tongue held; loggers and warnings are then as they were."""
+    """Yield scvi-tools without its log messages and warnings; restore loggers and filters afterwards."""
     loggers = [
         logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "scvi")
     ]
     with warnings.catch_warnings():
         if not verbose:
-            # What they warn of (deprecations among themselves, networks in evaluation mode during
-            # surgery) is nothing that a user could change.
+            # A user can do nothing about their warnings (deprecations in each other, networks in
+            # evaluation mode during surgery).
             for name in ("lightning", "torch", "scvi", "pyro", "jax", "flax", "docrep", "mudata"):
                 warnings.filterwarnings("ignore", module=name)
         try:
@@ -207,4 +208,6 @@ def _quietly(verbose: bool = False) -> Iterator[Any]:
 def _check_epochs(max_epochs: int | None) -> None:
     whole = isinstance(max_epochs, int | np.integer) and not isinstance(max_epochs, bool)
     if max_epochs is not None and not (whole and max_epochs > 0):
-        raise BadValue(f"Expected max_epochs to be a whole number from 1 on, found {max_epochs!r}.")
+        raise BadValue(
+            f"Expected max_epochs to be a whole number of at least 1, found {max_epochs!r}."
+        )

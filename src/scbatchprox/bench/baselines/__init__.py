@@ -1,12 +1,14 @@
-"""What refinements are compared with: embeddings (upstreams) and methods that change them."""
+"""What refinements are compared with: embeddings by upstreams, and methods that change an embedding."""
 
 from .embeddings import CONTROLS, UPSTREAMS, Embedding, Recipe, embed, fit_pca, fit_scvi, operate
-from .methods import METHODS, ROUNDS, Method, batchprox, harmony, unrefined
+from .methods import METHODS, POPULATION, ROUNDS, SOLVERS, Method, batchprox, harmony, unrefined
 
 __all__ = [
     "CONTROLS",
     "METHODS",
+    "POPULATION",
     "ROUNDS",
+    "SOLVERS",
     "UPSTREAMS",
     "Embedding",
     "Method",

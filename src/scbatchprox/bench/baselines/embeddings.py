@@ -1,7 +1,7 @@
-"""Embeddings that methods start from, by name in :data:`UPSTREAMS`, and two controls.
+"""Embeddings that methods refine, by name in :data:`UPSTREAMS`, and two controls.
 
-The controls need no method: random coordinates mix batches perfectly and know nothing of cells, and
-coordinates made of the cell types themselves are as good as an embedding of them can be.
+The controls show the range of the scores. Random coordinates mix batches perfectly and hold no information
+on cells. Coordinates made from the cell types separate the types perfectly.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pandas as pd
 from ...core.checks import some_of
 from ...errors import BadKey, BadValue
 from ...upstream import PCAUpstream, ScviUpstream
+from ...upstream.components import N_COMPONENTS, N_HVGS
 from ..datasets import Dataset
 
 __all__ = [
@@ -28,29 +29,29 @@ __all__ = [
     *("embed", "fit_pca", "fit_scvi", "operate", "query_cells"),
 ]
 
-#: Spread of the cells of a type about their corner in the control made of cell types.
+#: Standard deviation of the noise in the control made from cell types.
 _LABEL_NOISE = 0.1
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an embedding depends on besides the cells.
+    """Options of an embedding.
 
     Attributes
     ----------
     n_components, n_hvgs
-        Of the PCA (paper: 40 and 2,500).
+        Numbers of components and of genes of the PCA (paper: 40 and 2,500).
     scvi_epochs
-        Epochs of scVI and of scArches' surgery; ``None`` is the library's heuristic.
+        Epochs of scVI and of scArches' surgery; ``None`` is the library's own number.
     reference
-        Batches that scArches trains on before the others are mapped to them by surgery; by default
-        all but the smallest.
+        Batches that scArches is trained on; the others are added by surgery. By default all but the
+        smallest.
     seed
-        Of training, and of the controls.
+        Seed of the training and of the controls.
     """
 
-    n_components: int = 40
-    n_hvgs: int = 2500
+    n_components: int = N_COMPONENTS
+    n_hvgs: int = N_HVGS
     scvi_epochs: int | None = None
     reference: tuple[Hashable, ...] | None = None
     seed: int = 0
@@ -58,16 +59,16 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Coordinates and what they cost.
+    """Coordinates, and the time that they took.
 
     Attributes
     ----------
     Z
         (N, d) coordinates in the order of the cells.
     seconds
-        Time of the embedding itself, if it took any; for scArches, of the surgery.
+        Time of the embedding, if it was computed; for scArches, time of the surgery.
     before
-        Time of what had to be there first; for scArches, the reference.
+        Time of earlier steps; for scArches, time of the reference.
     """
 
     Z: np.ndarray
@@ -125,13 +126,13 @@ def scarches(dataset: Dataset, recipe: Recipe) -> Embedding:
 
 
 def fit_pca(counts: ad.AnnData, recipe: Recipe) -> PCAUpstream:
-    """Fit a PCA; a small panel of genes, or a handful of cells, has fewer components."""
-    width = min(recipe.n_components, counts.n_obs - 1, counts.n_vars - 1)
-    return PCAUpstream.fit(counts, n_components=width, n_hvgs=recipe.n_hvgs)
+    """Fit a PCA, with fewer components if there are few genes or cells."""
+    n_components = min(recipe.n_components, counts.n_obs - 1, counts.n_vars - 1)
+    return PCAUpstream.fit(counts, n_components=n_components, n_hvgs=recipe.n_hvgs)
 
 
 def fit_scvi(counts: ad.AnnData, recipe: Recipe, *, for_surgery: bool) -> ScviUpstream:
-    """Train scVI with its own defaults, or with those that scArches recommends for references."""
+    """Train scVI with its own defaults, or with those that scArches recommends (``for_surgery``)."""
     return ScviUpstream.fit(
         counts,
         "batch",
@@ -143,25 +144,25 @@ def fit_scvi(counts: ad.AnnData, recipe: Recipe, *, for_surgery: bool) -> ScviUp
 
 
 def operate(reference: ScviUpstream, counts: ad.AnnData, recipe: Recipe) -> ScviUpstream:
-    """Map the cells of new batches by surgery, which trains weights for them alone."""
+    """Add the cells of new batches by surgery, which trains only the weights of these batches."""
     return reference.surgery(counts, max_epochs=recipe.scvi_epochs, seed=recipe.seed)
 
 
 def random(dataset: Dataset, recipe: Recipe) -> Embedding:
-    """Control: normal coordinates that know nothing of cells or batches."""
+    """Control: normal random coordinates, independent of cells and batches."""
     rng = np.random.default_rng(recipe.seed)
     return Embedding(rng.normal(size=(dataset.adata.n_obs, recipe.n_components)))
 
 
 def labels(dataset: Dataset, recipe: Recipe) -> Embedding:
-    """Control: every cell at the corner of its own type, with a little noise."""
+    """Control: one coordinate per cell type, 1 for cells of that type and 0 for others, with noise."""
     rng = np.random.default_rng(recipe.seed)
-    corners = pd.get_dummies(dataset.adata.obs["cell_type"]).to_numpy(float)
-    return Embedding(corners + rng.normal(0.0, _LABEL_NOISE, corners.shape))
+    one_hot = pd.get_dummies(dataset.adata.obs["cell_type"]).to_numpy(float)
+    return Embedding(one_hot + rng.normal(0.0, _LABEL_NOISE, one_hot.shape))
 
 
 def query_cells(batch: pd.Series, reference: tuple[Hashable, ...] | None) -> np.ndarray:
-    """Return which cells are query: of batches not in the reference, by default of the smallest."""
+    """Return a mask of the query: cells of batches not in the reference, by default of the smallest batch."""
     sizes = batch.value_counts(sort=False)
     sizes = sizes[sizes > 0]
     if reference is None:
@@ -176,7 +177,7 @@ def query_cells(batch: pd.Series, reference: tuple[Hashable, ...] | None) -> np.
 
 
 def _import_scvi() -> None:
-    """Import scvi-tools, which takes long, before the clock starts; where it is missing, fitting says so."""
+    """Import scvi-tools before the time is taken; the import is slow. Fitting raises if it is missing."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
         import_module("scvi")
@@ -184,7 +185,7 @@ def _import_scvi() -> None:
 
 def _counts(dataset: Dataset) -> ad.AnnData:
     if not dataset.counts:
-        raise BadValue(f"Expected counts in {dataset.name}, found an embedding only.")
+        raise BadValue(f"Expected counts in {dataset.name}, found only an embedding.")
     return dataset.adata
 
 

@@ -1,6 +1,6 @@
 """Methods that change an embedding: ``method(Z, batch, seed) -> Z``, by name in :data:`METHODS`.
 
-A further method, or a variant of this one, is one more entry.
+To compare with another method, add an entry.
 """
 
 from __future__ import annotations
@@ -15,36 +15,41 @@ from ...api.estimator import BatchProx
 from ...core.solvers import Adam
 from ...errors import BadValue, MissingExtra
 
-__all__ = ["METHODS", "ROUNDS", "Method", "batchprox", "harmony", "unrefined"]
+__all__ = [
+    "METHODS", "POPULATION", "ROUNDS", "SOLVERS", "Method", "batchprox", "harmony", "unrefined",
+]  # fmt: skip
 
-#: Rounds of scBatchProx where nothing else is said; the paper does not state its own.
+#: Default number of rounds of scBatchProx; the paper does not state its number.
 ROUNDS = 3
-#: From an embedding (N, d), a batch per cell and a seed to another embedding of the same shape.
+#: Method of each solver with the moment target, and method of the population target.
+SOLVERS = {"exact": "batchprox", "adam": "batchprox_adam"}
+POPULATION = "batchprox_population"
+#: Takes an embedding (N, d), a batch per cell and a seed; returns an embedding of the same shape.
 Method = Callable[[np.ndarray, Any, int], np.ndarray]
 
 
 def unrefined(Z: np.ndarray, batch: Any, seed: int = 0) -> np.ndarray:
-    """Return the embedding as it is: what every refinement has to be better than."""
+    """Return the embedding unchanged; refinements are compared with it."""
     return Z
 
 
 def harmony(Z: np.ndarray, batch: Any, seed: int = 0, **options: Any) -> np.ndarray:
-    """Harmony (Korsunsky et al. 2019) as harmonypy 2 has it, with its default settings.
+    """Harmony (Korsunsky et al. 2019) by harmonypy 2, with its default settings.
 
     Parameters
     ----------
     Z, batch, seed
         Embedding (N, d), batch of each cell, and harmonypy's ``random_state``.
     options
-        Further arguments of ``harmonypy.run_harmony``. Its second version estimates the ridge
-        penalty; ``lamb=1.0`` is the first version's.
+        Further arguments of ``harmonypy.run_harmony``. harmonypy 2 estimates the ridge penalty;
+        ``lamb=1.0`` is the default of harmonypy 1.
     """
     try:
         from harmonypy import run_harmony
     except ImportError:
         raise MissingExtra("harmonypy for the Harmony baseline", "bench") from None
     obs = pd.DataFrame({"batch": pd.Categorical(np.asarray(batch))})
-    # Coordinates x cells, which harmonypy takes for what it is even if there are as many of both.
+    # harmonypy guesses the orientation from the shape. Coordinates x cells is never ambiguous.
     done = run_harmony(Z.T, obs, "batch", random_state=seed, verbose=False, **options)
     corrected = np.asarray(done.Z_corr, Z.dtype)
     if corrected.shape != Z.shape:
@@ -56,7 +61,7 @@ def harmony(Z: np.ndarray, batch: Any, seed: int = 0, **options: Any) -> np.ndar
 
 
 def batchprox(solver: str = "exact", **params: Any) -> Method:
-    """Return scBatchProx with these parameters of `BatchProx`; the seed is of Adam's shuffling."""
+    """Return scBatchProx with these parameters of `BatchProx`; Adam shuffles by the seed."""
 
     def method(Z: np.ndarray, batch: Any, seed: int = 0) -> np.ndarray:
         how = Adam(seed=seed) if solver == "adam" else solver
@@ -68,7 +73,7 @@ def batchprox(solver: str = "exact", **params: Any) -> Method:
 METHODS: dict[str, Method] = {
     "unrefined": unrefined,
     "harmony": harmony,
-    "batchprox": batchprox(rounds=ROUNDS),
-    "batchprox_adam": batchprox("adam", rounds=ROUNDS),
-    "batchprox_population": batchprox(target="population"),
+    SOLVERS["exact"]: batchprox(rounds=ROUNDS),
+    SOLVERS["adam"]: batchprox("adam", rounds=ROUNDS),
+    POPULATION: batchprox(target="population"),
 }

@@ -1,7 +1,7 @@
-"""Data to evaluate on: simulated sets, files of a data folder, public originals, anyone's file.
+"""Data sets for experiments: simulated ones, files of the data folder, the paper's public ones, any file.
 
-``load("sim_pbmc4")`` and ``load("my.h5ad", batch_key="donor", label_key="annotation")`` give the same
-thing: a :class:`Dataset`, with ``obs["batch"]`` and ``obs["cell_type"]``, counts or an embedding.
+``load("sim_pbmc4")`` and ``load("my.h5ad", batch_key="donor", label_key="annotation")`` both
+return a :class:`Dataset`, with ``obs["batch"]``, ``obs["cell_type"]``, and counts or an embedding.
 """
 
 from .dataset import Dataset

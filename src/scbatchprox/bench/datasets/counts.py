@@ -1,4 +1,4 @@
-"""Finding out whether a matrix holds counts, and where in an AnnData they are."""
+"""Check whether a matrix holds counts, and find the counts of an AnnData."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import scipy.sparse as sp
 
 __all__ = ["holds_counts", "with_counts"]
 
-#: Values looked at together; normalised data shows within the first of these.
+#: Values checked at once; normalised data is usually found in the first block.
 _BLOCK = 1 << 20
 
 
 def holds_counts(X: Any) -> bool:
-    """Tell whether a matrix has nothing but finite, non-negative whole numbers, at least one of them."""
+    """Return whether a matrix has at least one value, and all are finite, non-negative whole numbers."""
     if X is None or 0 in X.shape:
         return False
     values = X.data if sp.issparse(X) else np.ravel(X)
@@ -31,10 +31,10 @@ def holds_counts(X: Any) -> bool:
 
 
 def with_counts(adata: ad.AnnData) -> tuple[ad.AnnData, str | None]:
-    """Return the data with counts in ``X``, and where they were: ``layers``, ``X``, ``raw`` or nowhere.
+    """Return the data with counts in ``X``, and their original place: ``layers``, ``X``, ``raw`` or None.
 
-    A layer that is named ``counts`` is believed before ``X``, which may hold rounded values of another
-    kind; ``raw`` comes last, as most programs keep normalised values there.
+    A layer named ``counts`` comes before ``X``, which may hold rounded values of another kind; ``raw``
+    comes last, because most programs keep normalised values there.
     """
     if "counts" in adata.layers and holds_counts(adata.layers["counts"]):
         adata.X = adata.layers["counts"]

@@ -1,4 +1,4 @@
-"""A data set as experiments take it, made from any AnnData with a batch and a type per cell."""
+"""The data set of an experiment, made from any AnnData with a batch and a type per cell."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import scipy.sparse as sp
 from ...cells.keys import batch_labels
 from ...core.checks import check_embedding, some_of
 from ...errors import BadKey, BadValue
+from ...upstream.components import N_HVGS
 from .counts import with_counts
-from .preprocess import N_HVGS
 
 __all__ = ["Dataset", "Keys"]
 
-#: Embeddings to start from where a file has several, in this order.
+#: Preferred embeddings, in this order, if a file has several.
 _FIRST = ("X_pca", "X_scvi", "X_scVI")
-#: Pictures, not embeddings to integrate.
+#: Parts of names of embeddings for pictures, which are not refined.
 _PICTURES = ("umap", "tsne", "draw_graph", "spatial", "phate", "diffmap")
 
 
@@ -40,7 +40,7 @@ class Dataset:
     rep
         Key of ``obsm`` of an embedding to start from, if there is one.
     note
-        What a reader of results must know: cells left out, where counts came from, and so on.
+        Remarks for readers of results, such as cells left out, or where counts were found.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Dataset:
 
     @classmethod
     def of(cls, name: str, adata: ad.AnnData, keys: Keys, note: str = "") -> Dataset:
-        """Take what is needed from an AnnData, which this may change; say what is missing."""
+        """Make a data set from an AnnData, which may be changed; missing parts are an error."""
         notes = [note] if note else []
         labels = _labels(adata.obs, keys.label)
         known = labels.notna().to_numpy()
@@ -69,14 +69,14 @@ class Dataset:
                 f"Expected a batch for every cell of {name}, found {int(batch.isna().sum()):,} of "
                 f"{len(batch):,} cells without one in obs[{keys.batch!r}]."
             )
-        # Both are read before either is written: one may be in the other's place.
+        # Both are read before either is written: the column "batch" may hold the types, or vice versa.
         columns = _categorical(batch, keys.batch), _categorical(labels, keys.label)
         adata.obs["batch"], adata.obs["cell_type"] = columns
         adata, where = with_counts(adata)
         if where not in (None, "X"):
             notes.append(f"counts from {where}")
         if where is not None and adata.n_vars < N_HVGS:
-            notes.append(f"all of its {adata.n_vars:,} genes used, being fewer than {N_HVGS:,}")
+            notes.append(f"all of its {adata.n_vars:,} genes are used (fewer than {N_HVGS:,})")
         rep = _representation(name, adata, keys.rep, where is not None)
         if rep is not None:
             Z = check_embedding(adata.obsm[rep])
@@ -102,7 +102,7 @@ def _labels(obs: pd.DataFrame, key: str) -> pd.Series[Any]:
 
 
 def _categorical(values: pd.Series[Any], key: object) -> pd.Categorical:
-    """Labels as categories with text for names; their order is kept."""
+    """Return labels as categories with text names, in the same order."""
     found = pd.Categorical(values).remove_unused_categories()
     names = [str(name) for name in found.categories]
     if len(set(names)) < len(names):
@@ -113,7 +113,7 @@ def _categorical(values: pd.Series[Any], key: object) -> pd.Categorical:
 
 
 def _representation(name: str, adata: ad.AnnData, rep: str | None, counts: bool) -> str | None:
-    """Return the embedding that is asked for, else the usual one, else the only one."""
+    """Return the name of the requested embedding, else of a preferred one, else of the only one."""
     available = some_of(adata.obsm, most=20)
     if rep is not None:
         if rep not in adata.obsm:
@@ -126,6 +126,6 @@ def _representation(name: str, adata: ad.AnnData, rep: str | None, counts: bool)
     if counts:
         return None
     raise BadValue(
-        f"Expected counts or one embedding to start from in {name}, found neither; name one with "
-        f"use_rep; available: {available}."
+        f"Expected counts or one embedding in {name}, found neither; choose one with use_rep; "
+        f"available: {available}."
     )

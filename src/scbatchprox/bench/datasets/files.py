@@ -1,4 +1,4 @@
-"""Reading a whole AnnData file, with one sentence on what is wrong with it if something is."""
+"""Read a whole AnnData file; a damaged file is an error in one sentence."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ SUFFIXES = (".h5ad", ".zarr")
 
 def read(path: Path) -> ad.AnnData:
     """Read an ``.h5ad`` or ``.zarr``."""
-    open_cells(path).close()  # says what is wrong better than anndata does
+    open_cells(path).close()  # its errors are clearer than those of anndata
     return ad.read_zarr(path) if path.suffix == ".zarr" else ad.read_h5ad(path)

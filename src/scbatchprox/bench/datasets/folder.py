@@ -1,4 +1,4 @@
-"""Where data lies: a folder that is given, one that the environment names, or the user's cache."""
+"""The data folder: an argument, an environment variable, or a folder in the user's cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIABLE = "SCBATCHPROX_DATA"
 def data_folder(data_dir: str | Path | None = None) -> Path:
     """Return ``data_dir``, else ``$SCBATCHPROX_DATA``, else a folder in the user's cache.
 
-    The first two must exist; the cache is made by the first download.
+    The first two must exist; the first download makes the folder in the cache.
     """
     if data_dir is not None:
         return _existing(Path(data_dir), "data_dir")
@@ -32,7 +32,7 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _cache() -> Path:
-    """Where each system keeps what can be fetched again."""
+    """Return the cache folder of the operating system."""
     named = os.environ.get("XDG_CACHE_HOME")
     if named:
         return Path(named)

@@ -1,9 +1,9 @@
-"""Molecules in the place of cells: the paper's test beyond single-cell data.
+"""Molecules instead of cells: the paper's test on data that is not single-cell data.
 
 Each molecule is a Morgan fingerprint, a vector of bits for the neighbourhoods of its atoms up to a radius.
-The batch is how large the molecule is: at most 3, 4 to 5, or at least 6 heavy atoms, and this is the class
-too, so that a perfect mixing of the batches would leave nothing to classify. The paper does not give radius
-and length of its fingerprints; 2 and 2,048 are usual (ECFP4).
+The batch is the size of the molecule: at most 3, 4 to 5, or at least 6 heavy atoms. The size is also the
+class, so if batches mix perfectly, classes cannot be predicted. The paper does not give the radius and the
+length of its fingerprints; 2 and 2,048 are common (ECFP4).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _FROM = (4, 6)
 def molecules(
     smiles: Iterable[str], *, radius: int = 2, n_bits: int = 2048, name: str = "molecules"
 ) -> Dataset:
-    """Fingerprints of molecules, in batches by their number of heavy atoms.
+    """Return fingerprints of molecules, in batches by their number of heavy atoms.
 
     Parameters
     ----------
     smiles
-        One molecule each; those that cannot be read are left out, with a note.
+        Molecules; those that cannot be read are left out, with a note.
     radius, n_bits
-        Of the Morgan fingerprints.
+        Radius and length of the Morgan fingerprints.
     name
-        Of the data set.
+        Name of the data set.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def molecules(
     if radius < 0 or n_bits < 1:
         raise BadValue(f"Expected radius >= 0 and n_bits >= 1, found {radius} and {n_bits}.")
     given = [str(text) for text in smiles]
-    with rdBase.BlockLogs():  # about each molecule that cannot be read
+    with rdBase.BlockLogs():  # no log message for each molecule that cannot be read
         parsed = [(i, Chem.MolFromSmiles(text)) for i, text in enumerate(given)]
     # An empty text is read as a molecule without atoms.
     read = [(i, molecule) for i, molecule in parsed if molecule and molecule.GetNumAtoms()]
@@ -83,7 +83,7 @@ def molecules(
 
 
 def read_smiles(path: str | Path) -> list[str]:
-    """Return the column ``smiles`` of a table, such as MoleculeNet's ``qm8.csv``, packed or not."""
+    """Return the column ``smiles`` of a table, such as MoleculeNet's ``qm8.csv``, compressed or not."""
     table = pd.read_csv(path, nrows=0)
     if "smiles" not in table:
         raise BadKey(

@@ -1,7 +1,7 @@
-"""The public data sets of the paper, as their authors share them.
+"""The public data sets of the paper, as their authors published them.
 
-None of them is part of this package. Each is looked for in the data folder, else downloaded from where it
-was published, else the error says what to put where.
+They are not part of this package. A data set is read from the data folder, or downloaded from its source. If
+both fail, the error names the file and the folder to put it in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .molecules import molecules, read_smiles
 
 __all__ = ["ORIGINALS", "Original"]
 
-#: Of the five studies of the scArches pancreas, as the file and as the paper names them.
+#: The five studies of the scArches pancreas: their names in the file, and in the paper.
 PROTOCOLS = {
     "inDrop": "inDrop",
     "CelSeq": "CEL-Seq",
@@ -36,7 +36,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Original:
-    """A public data set: names to look for in the data folder, where else to get it, how to read it."""
+    """A public data set: its file names in the data folder, its source, and its reader."""
 
     about: str
     files: tuple[str, ...]
@@ -45,7 +45,7 @@ class Original:
     read: Callable[[str, Path, Keys], Dataset]
 
     def load(self, name: str, folder: Path, keys: Keys, progress: Progress) -> Dataset:
-        """Look for the files, download them if there are none, and read them."""
+        """Find or download the files, and read them."""
         path = self._find(folder) or self._fetch(name, folder, progress)
         return _compared(self.read(name, path, keys))
 
@@ -63,7 +63,7 @@ class Original:
 
 
 def of_maan(name: str, folder: Path, keys: Keys) -> Dataset:
-    """One file per batch, with counts in ``X`` and the columns ``batch`` and ``celltype``; genes in all."""
+    """Read one file per batch (counts in ``X``, columns ``batch`` and ``celltype``); keep shared genes."""
     parts = []
     for path in sorted(folder.glob("*.h5ad")):
         part = read(path)
@@ -83,19 +83,19 @@ def of_maan(name: str, folder: Path, keys: Keys) -> Dataset:
         parts, join="inner", index_unique="-", keys=[str(i) for i in range(len(parts))]
     )
     if not adata.n_vars:
-        raise BadValue(f"Expected files in {folder} with genes in common, found none.")
+        raise BadValue(f"Expected files in {folder} with shared genes, found none.")
     adata.obs["cell_type"] = adata.obs.pop("celltype")
     note = f"{adata.n_vars:,} genes that all {len(parts)} files have"
     return Dataset.of(name, adata, keys, note)
 
 
 def of_scarches(name: str, path: Path, keys: Keys) -> Dataset:
-    """One file with counts in ``raw``; the two batches of HPMS are its own column ``batch``."""
+    """Read a file with counts in ``raw``; its column ``batch`` has the two batches of HPMS."""
     return Dataset.of(name, _pancreas(path, keys), keys, "genes were selected by its authors")
 
 
 def by_protocol(name: str, path: Path, keys: Keys) -> Dataset:
-    """The same file, with its five studies for batches, under the paper's names and in its order."""
+    """Read the same file with its five studies as batches, in the paper's names and order."""
     adata = _pancreas(path, keys)
     other = set(adata.obs["study"].dropna()) - set(PROTOCOLS)
     if other:
@@ -109,12 +109,12 @@ def by_protocol(name: str, path: Path, keys: Keys) -> Dataset:
 
 
 def of_qm8(name: str, path: Path, keys: Keys) -> Dataset:
-    """A table with a column ``smiles``; batches and classes follow from the molecules alone."""
+    """Read a table with a column ``smiles``; batches and classes are computed from the molecules."""
     return molecules(read_smiles(path), name=name)
 
 
 def _compared(data: Dataset) -> Dataset:
-    """Note whether batches are as large as in the paper, by its table or by the totals that it prints."""
+    """Add a note on whether batches are as large as in the paper's table or printed totals."""
     table = COMPOSITIONS.get(data.name)
     if table is None:
         return data
@@ -122,9 +122,9 @@ def _compared(data: Dataset) -> Dataset:
     papers = [
         sorted(sizes) for sizes in (table.counts.sum(1), table.printed_totals) if sizes is not None
     ]
-    note = "batches as large as the paper's"
+    note = "batches as large as in the paper"
     if sizes not in papers:
-        note = f"batches of {_listed(sizes)} cells, where the paper has {_listed(papers[-1])}"
+        note = f"batches of {_listed(sizes)} cells; the paper has {_listed(papers[-1])}"
     return replace(data, note=f"{data.note}; {note}")
 
 
@@ -144,7 +144,7 @@ def _pancreas(path: Path, keys: Keys) -> ad.AnnData:
         labels = adata.obs[column].astype("string").str.removeprefix("Pancreas")
         adata.obs[column] = labels.str.strip()
     if keys.rep is None:
-        adata.obsm.clear()  # made by its authors in ways of theirs; the paper's start from the counts
+        adata.obsm.clear()  # the paper starts from the counts, not from the authors' embeddings
     return adata
 
 

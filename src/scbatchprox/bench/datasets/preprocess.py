@@ -1,14 +1,14 @@
-r"""From counts to what embeddings are made of, as in the paper.
+r"""Preprocessing of counts, as in the paper.
 
 "We select 2,500 highly variable genes and normalize the data using Scanpy by scaling each cell's read
-counts to 10,000 followed by a log1p transformation." Order and flavour are not given; both are taken from
-the pipeline of Maan et al. (2024), whose data and whose 2,500 the paper uses: every cell is scaled over
+counts to 10,000 followed by a log1p transformation." Order and flavour are not given; both are those of
+the pipeline of Maan et al. (2024), whose data and number of genes the paper uses: every cell is scaled over
 all of its genes, then logarithms are taken,
 
 .. math:: x_{ig} \mapsto \log\Bigl(1 + 10^4\, x_{ig} / \textstyle\sum_h x_{ih}\Bigr),
 
-then the genes are chosen on these by Scanpy's ``flavor="seurat"`` (dispersion within bins of the mean),
-on all cells together, without regard to batches.
+then genes are chosen by Scanpy's ``flavor="seurat"`` (dispersion within bins of the mean), on all cells
+together, ignoring batches.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import scipy.sparse as sp
 
 from ...core.checks import check_number
 from ...errors import BadValue, MissingExtra
+from ...upstream.components import N_HVGS, TARGET_SUM
 from .counts import with_counts
 
-__all__ = ["N_HVGS", "TARGET_SUM", "preprocess"]
-
-N_HVGS = 2500
-TARGET_SUM = 1e4
+__all__ = ["preprocess"]
 
 
 def preprocess(
@@ -36,16 +34,16 @@ def preprocess(
     adata
         Counts, in ``X``, ``layers["counts"]`` or ``raw``.
     n_hvgs
-        Number of genes to keep. All are kept where there are no more than that: their selection has
-        been made already, as in the paper's HPMS set.
+        Number of genes to keep. If the data has fewer, all are kept: they were selected before, as in the
+        paper's HPMS set.
     target_sum
-        Counts that every cell is scaled to.
+        Total count to which every cell is scaled.
 
     Returns
     -------
     AnnData
         Log-normalised values in ``X``, the counts of the same genes in ``layers["counts"]``, and in
-        ``uns["preprocess"]`` what was done, with the number of genes kept and of genes there were.
+        ``uns["preprocess"]`` the options, and the numbers of genes before and after.
     """
     try:
         import scanpy as sc
@@ -60,7 +58,7 @@ def preprocess(
         )
     n_genes = adata.n_vars
     adata.layers["counts"] = adata.X.copy()
-    # Scanpy divides in place, and leaves integers behind where it found integers.
+    # Scanpy divides in place and keeps the type, so integers would be truncated.
     adata.X = (adata.X if sp.issparse(adata.X) else sp.csr_matrix(adata.X)).astype("float32")
     sc.pp.normalize_total(adata, target_sum=target_sum)
     sc.pp.log1p(adata)

@@ -1,4 +1,4 @@
-"""Data sets by name, and the one door to them and to everybody's own files."""
+"""Data sets by name, and the function that loads them or a user's file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import BadFile, BadValue
 from ...progress import Progress, silent
+from ...upstream.components import N_COMPONENTS
 from ..simulate import simulate
 from .dataset import Dataset, Keys
 from .files import SUFFIXES, read
@@ -20,7 +21,7 @@ __all__ = ["PRESETS", "Simulated", "Stored", "load"]
 
 @dataclass(frozen=True)
 class Simulated:
-    """Counts drawn with a composition of the paper's."""
+    """Counts simulated with a composition of the paper."""
 
     about: str
     composition: str
@@ -33,10 +34,10 @@ class Stored:
     Attributes
     ----------
     about
-        What it is.
+        Description.
     pca
-        Principal components to start from, of its embedding or else of ``X``: for data too wide to
-        compare cells in, and for values that are no counts.
+        Number of principal components of its embedding, or else of ``X``, to start from: for data with
+        very many coordinates, and for values that are not counts.
     """
 
     about: str
@@ -48,7 +49,7 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
     "sim_mhd6": Simulated("the paper's 6-batch mouse hindbrain table", "mhd6"),
     "sim_hpms2": Simulated("the paper's 2-batch human pancreas table", "hpms2"),
     "sim_balanced2": Simulated("two batches of six types x 200 cells", "balanced2"),
-    "cell_lines": Stored("Jurkat and 293T, alone and mixed: two batches share no type"),
+    "cell_lines": Stored("Jurkat and 293T, separate and mixed: two batches share no type"),
     "sc_mixology": Stored("five cell lines by four protocols: counts, certain labels"),
     "pancreas_scvi": Stored("human pancreas of four studies, scVI"),
     "hematopoiesis_scvi": Stored("mouse haematopoiesis by two protocols, scVI"),
@@ -56,9 +57,15 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
     "synovium": Stored("synovium on 24 plates"),
     "optimalflow37": Stored("blood by flow cytometry: 37 batches, rare and private types"),
     "covid_pbmc_pca": Stored("PBMC of 20 donors, healthy and with COVID: a condition to keep"),
-    "bbbc021_moa": Stored("cell images of 10 weeks by mode of action: types confounded", pca=40),
-    "fsdd_speech": Stored("spoken digits of 6 speakers: batches further apart than types", pca=40),
-    "pancreas_wang_xin": Stored("human pancreas of two studies: small, private types", pca=40),
+    "bbbc021_moa": Stored(
+        "cell images of 10 weeks by mode of action: types confounded", pca=N_COMPONENTS
+    ),
+    "fsdd_speech": Stored(
+        "spoken digits of 6 speakers: batches further apart than types", pca=N_COMPONENTS
+    ),
+    "pancreas_wang_xin": Stored(
+        "human pancreas of two studies: small, private types", pca=N_COMPONENTS
+    ),
     "hmp16s_bodysites": Stored("microbiome by body site: counts, types that blur"),
     **ORIGINALS,
 }
@@ -74,25 +81,25 @@ def load(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Load a data set by name, or anybody's file.
+    """Load a data set by name, or from a file.
 
     Parameters
     ----------
     data
-        One of `PRESETS`; an ``.h5ad`` or ``.zarr`` of any place; the name of an ``.h5ad`` file in the
-        data folder, without its suffix.
+        One of `PRESETS`; the path of an ``.h5ad`` or ``.zarr`` file; or the name of an ``.h5ad`` file in
+        the data folder, without its suffix.
     data_dir
         The data folder; by default ``$SCBATCHPROX_DATA``, else a folder in the user's cache.
     batch_key, label_key
-        Columns of ``obs`` with the batch (several: their combination) and the type of each cell. Public
-        originals and simulated sets have the default ones.
+        Columns of ``obs`` with the batch (several columns: their combination) and the type of each cell.
+        The paper's public sets and the simulated ones have the default names.
     use_rep
         Key of ``obsm`` of the embedding to start from; by default ``X_pca``, else an scVI one, else the
         only one there is.
     seed
-        Of simulated sets.
+        Seed of simulated sets.
     progress
-        Called as ``progress(file, bytes_done, bytes_in_all)`` while something is downloaded.
+        Called as ``progress(file, bytes_done, bytes_in_all)`` during a download.
     """
     name, keys = str(data), Keys(batch_key, label_key, use_rep)
     preset = PRESETS.get(name)
@@ -112,7 +119,7 @@ def load(
         return preset.load(name, folder, keys, progress or silent)
     if preset is not None:
         raise BadFile(
-            f"Expected {stored.name} in {folder}, found none; put it there, or name another folder "
+            f"Expected {stored.name} in {folder}, found none; put it there, or set another folder "
             f"with data_dir or $SCBATCHPROX_DATA."
         )
     raise BadValue(

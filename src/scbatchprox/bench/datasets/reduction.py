@@ -1,4 +1,4 @@
-"""Wide data made narrow: principal components of an embedding, or of values that are no counts."""
+"""Fewer coordinates: principal components of an embedding, or of values that are not counts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["with_pca"]
 
 
 def with_pca(name: str, adata: ad.AnnData, n_components: int) -> tuple[ad.AnnData, str]:
-    """Add ``X_pca``, of the only embedding that there is or else of ``X``, and say so.
+    """Add ``X_pca``, computed from the only embedding or else from ``X``, and return a note on it.
 
-    Nothing is done to data that have one already.
+    Data with ``X_pca`` is not changed.
     """
     if "X_pca" in adata.obsm:
         return adata, ""
@@ -29,7 +29,7 @@ def with_pca(name: str, adata: ad.AnnData, n_components: int) -> tuple[ad.AnnDat
     if values is None or 0 in values.shape:
         raise BadValue(f"Expected an embedding or values in X in {name}, found neither.")
     # In double precision, since the solver iterates to the precision of its input.
-    wide = sp.csr_matrix(check_embedding(values), dtype="float64")
-    width = min(n_components, wide.shape[0] - 1, wide.shape[1] - 1)
-    adata.obsm["X_pca"] = principal_components(wide, width).scores
-    return adata, f"{width} principal components of its {rep or 'X'} ({wide.shape[1]:,} columns)"
+    matrix = sp.csr_matrix(check_embedding(values), dtype="float64")
+    n_dims = min(n_components, matrix.shape[0] - 1, matrix.shape[1] - 1)
+    adata.obsm["X_pca"] = principal_components(matrix, n_dims).scores
+    return adata, f"{n_dims} principal components of its {rep or 'X'} ({matrix.shape[1]:,} columns)"

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, planted effects and sensitivity, on the paper's data or on anybody's."""
+"""The paper's tables and figures, planted effects and sensitivity, on the paper's data or on a user's."""
 
 from .ablation import ABLATION
 from .classify import CLASSIFY

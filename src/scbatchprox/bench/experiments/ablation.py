@@ -13,12 +13,12 @@ from ...evaluate.metrics import ilisi
 from ...kernels.threads import one_blas_thread
 from ...plots.figures import dots
 from ...targets.moment import MomentTarget
-from ..baselines import ROUNDS, batchprox, unrefined
+from ..baselines import ROUNDS, SOLVERS, batchprox, unrefined
 from . import paper
 from .classify import ORIGINALS, REAL, SIMULATED
 from .experiment import Experiment
 from .journal import Job
-from .page import NAMES, Story, beside, summary
+from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .settings import Settings, choice
 from .trial import Trial, both_splits
 from .verdict import MARGIN, compare
@@ -35,7 +35,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "w/o FedProx": {"mu": 0.0},
     "w/o identity": {"lambda_id": 0.0},
 }
-_SOLVERS = {"exact": "batchprox", "adam": "batchprox_adam"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class AblationSettings(Settings):
     Attributes
     ----------
     rounds
-        Of all variants.
+        Number of rounds of all variants.
     """
 
     data: tuple[str, ...] = choice((*ORIGINALS, *SIMULATED, *REAL))
@@ -58,7 +57,7 @@ def _jobs(trial: Trial) -> Iterator[Job]:
         for run in range(trial.settings.runs):
             work = partial(_scores, trial, upstream, "", {}, run)
             yield trial.job(upstream, "unrefined", work, run=run)
-            for solver, method in _SOLVERS.items():
+            for solver, method in SOLVERS.items():
                 for variant, params in VARIANTS.items():
                     work = partial(_scores, trial, upstream, solver, params, run)
                     yield trial.job(upstream, method, work, condition=variant, run=run)
@@ -87,14 +86,13 @@ def _by_variant(rows: pd.DataFrame, method: str) -> pd.DataFrame:
     return chosen.assign(condition="")
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     assert isinstance(settings, AblationSettings)
-    say = NAMES | {"macro_f1_split": "Macro-F1"}
     findings = []
-    for solver, method in _SOLVERS.items():
+    for solver, method in SOLVERS.items():
         table = _by_variant(rows, method)
         for variant in (*list(VARIANTS)[1:], "unrefined"):
-            found = compare(table, "macro_f1_split", "full", variant, names=say)
+            found = compare(table, "macro_f1_split", "full", variant, names=SENTENCE_NAMES)
             findings.append(f"{solver}: {found.sentence()}")
             if variant in _CLAIMS and solver == "adam":
                 findings.append(found.on(_CLAIMS[variant]))
@@ -104,24 +102,24 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
         paper.ABLATION.get((paper.original(dataset), variant))
         for dataset, variant in table[["dataset", "condition"]].itertuples(index=False)
     ]
-    table.insert(5, "paper's macro-F1", [beside(*x) if x else "" for x in theirs])
+    table.insert(5, "paper's macro-F1", [with_sd(*x) if x else "" for x in theirs])
     notes = [
         f"{settings.rounds} rounds (the paper does not state its number); upstream PCA where there are "
-        "counts, else the embedding that came with the data.",
-        'Fixed split, run r changes the seed of Adam\'s shuffling; "other splits" uses split r in run r, '
-        f"and is what the findings compare (clear: above {MARGIN} and two standard errors).",
+        "counts, else the embedding in the data.",
+        'All runs have the same split; run r changes the seed of Adam. "Other splits" uses split r in run r; '
+        f"the findings compare these (a difference is clear above {MARGIN} and two standard errors).",
         "Data named sim_ are simulated with the paper's numbers of cells per batch and type.",
     ]
-    return Story(findings, {"Macro-F1": table.rename(columns={"condition": "variant"})}, notes)
+    return Report(findings, {"Macro-F1": table.rename(columns={"condition": "variant"})}, notes)
 
 
 def _draw(rows: pd.DataFrame) -> Figure:
     chosen = rows[(rows["metric"] == "macro_f1_split")].copy()
-    solver = chosen["method"].map({method: name for name, method in _SOLVERS.items()})
+    solver = chosen["method"].map({method: name for name, method in SOLVERS.items()})
     parts = []
-    for name in _SOLVERS:
+    for name in SOLVERS:
         part = chosen[(solver == name) | (chosen["method"] == "unrefined")]
-        parts.append(_by_variant(part, _SOLVERS[name]).assign(solver=name))
+        parts.append(_by_variant(part, SOLVERS[name]).assign(solver=name))
     return dots(
         pd.concat(parts),
         xlabel="macro-F1, mean and spread over splits",
@@ -138,11 +136,10 @@ _CLAIMS = {
 ABLATION = Experiment(
     name="ablation",
     title="Table 3: ablation",
-    question="Which parts of the objective matter: matching of variances, the proximal term, the identity "
-    "term?",
+    question="Which parts of the objective matter: variance matching, the proximal term, the identity term?",
     settings=AblationSettings(),
     quick={"data": ("sim_pbmc4", "pancreas_scvi", "cell_lines"), "runs": 2, "max_cells": 1000},
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
 )

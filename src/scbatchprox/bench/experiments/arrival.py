@@ -1,4 +1,4 @@
-"""Batches that arrive one after another: in which order, embedded how, refined how."""
+"""Batches that arrive one after another: their order, embedding and refinement."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
     "orders_of",
 ]
 
-#: From the coordinates and batches of each arrival to those of all cells, and the last one's seconds.
+#: Takes coordinates and batches of each arrival; returns coordinates of all cells, and seconds of the last.
 Adding = Callable[[Sequence[np.ndarray], Sequence[Any]], tuple[np.ndarray, float]]
 
-#: Orders of technology, as far as they are not those of the batches' names.
+#: Orders of technology, if they differ from the order of the batches in the file.
 ORDERS = {
     "pancreas_scvi": (
         *("GSE81076_CELseq", "GSE85241_CELseq2"),
-        *("GSE86473_SmartSeq2", "E-MTAB-5061_SmartSeq2"),  # the first of the two on Fluidigm's C1
+        *("GSE86473_SmartSeq2", "E-MTAB-5061_SmartSeq2"),  # the first of the two used Fluidigm's C1
     ),
     "sc_mixology": (
         *("sc_dropseq", "sc_celseq2", "sc_10x"),
@@ -51,10 +51,10 @@ class ArrivalSettings(Settings):
     Attributes
     ----------
     order
-        Batches as they arrive; by default in order of technology where that is known, else as the
-        file has them. The reverse order is run too.
+        Batches in order of arrival; by default the order of technology if it is known, else the order
+        in the file. The reverse order is run too.
     first
-        Batches that are there at the first step.
+        Number of batches at the first step.
     """
 
     data: tuple[str, ...] = choice(("pancreas5", "pancreas_scvi", "sc_mixology", "sim_pbmc4"))
@@ -67,12 +67,12 @@ def orders_of(trial: Trial) -> dict[str, tuple[str, ...]]:
     """Return both orders of arrival."""
     settings = trial.settings
     assert isinstance(settings, ArrivalSettings)
-    there = tuple(trial.obs["batch"].cat.categories)
-    order = settings.order or ORDERS.get(trial.dataset.name, there)
-    if set(order) != set(there) or len(order) != len(there):
+    batches = tuple(trial.obs["batch"].cat.categories)
+    order = settings.order or ORDERS.get(trial.dataset.name, batches)
+    if set(order) != set(batches) or len(order) != len(batches):
         raise BadValue(
             f"Expected an order of all batches of {trial.dataset.name}, found {some_of(order)}; "
-            f"available: {some_of(there, most=30)}."
+            f"available: {some_of(batches, most=30)}."
         )
     if not 0 < settings.first < len(order):
         raise BadValue(
@@ -84,11 +84,11 @@ def orders_of(trial: Trial) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class FrozenReference:
-    """An embedding made of the first batches alone, into which later ones are mapped.
+    """An embedding fitted only to the first batches; later ones are mapped into it.
 
     PCA projects new cells with the genes, means and loadings of the first batches. scVI maps each new
-    batch by surgery on the reference, so that what a batch becomes depends on no other newcomer. The
-    reference is fitted only if some part is not kept from an earlier run.
+    batch by surgery on the reference, so the result does not depend on other new batches. The reference
+    is fitted only if an earlier run did not store all parts.
     """
 
     trial: Trial
@@ -106,7 +106,7 @@ class FrozenReference:
     def part(self, batches: tuple[str, ...]) -> Embedding:
         """Return the embedding of the first batches, or of later ones."""
         if self.upstream not in ("pca", "scvi"):
-            # It came with the data, or is a control, whose coordinates must not depend on the part.
+            # An embedding in the data, or a control, whose coordinates must not depend on the part.
             return Embedding(self.trial.embed(self.upstream).Z[self._cells(batches)])
         name = f"{self.upstream}-frozen"
         parts = (self.trial.fingerprint, asdict(self._recipe), self.first, batches)
@@ -120,7 +120,7 @@ class FrozenReference:
         cells = subset(self.trial.dataset, self._cells(batches)).adata
         is_first = batches == self.first
         if not is_first:
-            _ = self.model  # before the clock starts: a new batch costs what it costs alone
+            _ = self.model  # fitted before the time is taken: the time is of the new batch only
         started = perf_counter()
         model = self.model
         if isinstance(model, ScviUpstream) and not is_first:
@@ -141,7 +141,7 @@ _POPULATION: dict[str, Any] = {"target": "population", "rounds": "auto"}
 def add_frozen(
     parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
 ) -> tuple[np.ndarray, float]:
-    """Refine each part as it comes; return all of them, and the seconds that the last one took."""
+    """Refine each part when it arrives; return all parts, and the seconds of the last one."""
     model, refined, seconds = BatchProx(**{"rounds": ROUNDS} | params), [], 0.0
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
@@ -154,7 +154,7 @@ def add_frozen(
 def add_and_refit(
     parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
 ) -> tuple[np.ndarray, float]:
-    """Refit to all parts as they come; return them, and the seconds of the last fit and of moving all."""
+    """Refit to all parts at each arrival; return them, and the seconds of the last fit and transform."""
     model, started = BatchProx(**{"rounds": ROUNDS} | params), perf_counter()
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
@@ -163,7 +163,7 @@ def add_and_refit(
     return np.concatenate(refined), perf_counter() - started
 
 
-#: What only makes sense with an order of arrival, beside :data:`~scbatchprox.bench.baselines.METHODS`.
+#: Methods that need an order of arrival, in addition to :data:`~scbatchprox.bench.baselines.METHODS`.
 ADDING: dict[str, Adding] = {
     "batchprox_frozen": add_frozen,
     "batchprox_refit": add_and_refit,

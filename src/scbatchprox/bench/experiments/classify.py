@@ -1,4 +1,4 @@
-"""Table 1: can a classifier still tell cell types apart, and what does that cost."""
+"""Table 1: classification of cell types after refinement, and its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..baselines import CONTROLS, METHODS, ROUNDS
 from . import paper
 from .experiment import Experiment
 from .journal import Job
-from .page import MEANINGS, NAMES, Story, beside, summary
+from .page import MEANINGS, NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .promises import note, promised
 from .settings import Settings, choice
 from .trial import Trial, both_splits
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLASSIFY", "ORIGINALS", "REAL", "SIMULATED", "ClassifySettings"]
 
-#: The paper's own data, which may have to be downloaded; what stands in for it; other real data.
+#: The paper's own data, which may need a download; its simulated substitutes; other real data.
 ORIGINALS = ("pbmc4", "mhd6", "hpms2")
 SIMULATED = ("sim_pbmc4", "sim_mhd6", "sim_hpms2")
 REAL = (
@@ -73,8 +73,8 @@ def _scores(trial: Trial, upstream: str, method: str, run: int) -> dict[str, flo
     return scores
 
 
-def _beside_paper(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of macro-F1 and seconds with the paper's numbers beside ours."""
+def _with_paper(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of macro-F1 and seconds, with columns for the paper's numbers."""
     metrics = [
         *("macro_f1", "macro_f1_split", "lobo_f1", "ilisi_30", "silhouette"),
         *("mixing_within_types", "over_correction", "variance_kept", "neighbours_kept_in_batch"),
@@ -85,73 +85,71 @@ def _beside_paper(rows: pd.DataFrame) -> pd.DataFrame:
         paper.CLASSIFY.get((paper.original(d), u, m.removesuffix("_adam")))
         for d, u, m in table[_BY].itertuples(index=False)
     ]
-    f1 = [beside(row[0], row[1]) if row else "" for row in theirs]
-    seconds = [beside(row[2], row[3]) if row else "" for row in theirs]
+    f1 = [with_sd(row[0], row[1]) if row else "" for row in theirs]
+    seconds = [with_sd(row[2], row[3]) if row else "" for row in theirs]
     table.insert(4, "paper's macro-F1", f1)
     table.insert(list(table.columns).index("seconds") + 1, "paper's seconds", seconds)
     return table
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     embedded = rows[~rows["upstream"].isin(CONTROLS)]
     findings = []
     for method in variants(embedded):
-        found = compare(embedded, "macro_f1_split", method, "unrefined", names=_SAY)
+        found = compare(embedded, "macro_f1_split", method, "unrefined", names=SENTENCE_NAMES)
         findings.append(found.sentence())
         if method == "batchprox_adam":
             findings.append(
                 found.on("refinement improves macro-F1 across data sets and embeddings")
             )
-    found = compare(embedded, "macro_f1_split", "batchprox_adam", "harmony", names=_SAY)
+    found = compare(embedded, "macro_f1_split", "batchprox_adam", "harmony", names=SENTENCE_NAMES)
     findings += [found.sentence(), found.on("scBatchProx is above Harmony in every column")]
     findings += [
-        compare(embedded, metric, method, baseline, names=_SAY).sentence()
+        compare(embedded, metric, method, baseline, names=SENTENCE_NAMES).sentence()
         for method in variants(embedded)
         for metric in ("lobo_f1", "ilisi_30")
         for baseline in ("unrefined", "harmony")
     ]
     notes = [
-        "Macro-F1 of a class-balanced logistic regression on one fixed stratified 80/20 split; over the "
-        "runs the seed of the method differs (Harmony's start, Adam's shuffling), while the upstream "
-        "is the same: the paper's spread of 0.0000 for scArches says that its was. A deterministic "
-        "method has no spread.",
+        "Macro-F1 of a class-balanced logistic regression on one fixed stratified 80/20 split. Runs "
+        "differ in the seed of the method (Harmony's start, Adam's shuffling); the upstream is the same. "
+        "The paper's spread of 0.0000 for scArches shows that it did the same. A deterministic method "
+        "has no spread.",
         f'"{NAMES["macro_f1_split"]}": run r uses split r, so the spread is over splits. The findings '
         f"compare methods on these, split by split; a difference is clear if its mean exceeds {MARGIN} "
         f"and twice its standard error.",
-        "Seconds are of the method alone; those of the embedding before it are in the last column. For "
-        "scArches they are of the surgery, and of the reference before it.",
+        "Seconds are those of the method; the last column has those of the embedding before it. For "
+        "scArches they are those of the surgery, and of the reference before it.",
         settings.upstream_note,
         "scArches' reference: "
         + (", ".join(settings.reference) if settings.reference else "all batches but the smallest")
-        + f". The paper's scBatchProx is the one with Adam, its number of rounds is not stated; here "
-        f"{ROUNDS} for both solvers.",
-        "Data named sim_ are simulated with the paper's numbers of cells per batch and type: its "
-        "macro-F1 beside ours is of other cells.",
-        "All scores but macro-F1 are of the first run; the silhouette is of 10,000 cells at most.",
+        + f". The paper's scBatchProx uses Adam and an unknown number of rounds; here both solvers use "
+        f"{ROUNDS}.",
+        "Data named sim_ are simulated with the paper's numbers of cells per batch and type: the paper's "
+        "macro-F1 in the same row is of other cells.",
+        "All scores but macro-F1 are those of the first run; the silhouette uses at most 10,000 cells.",
         MEANINGS,
     ]
-    tables = {"Macro-F1 and runtime": _beside_paper(rows)}
+    tables = {"Macro-F1 and runtime": _with_paper(rows)}
     if held := promised(embedded):
         tables["What the population target promises"], said = held
         findings += said
         notes.append(note())
-    return Story(findings, tables, notes)
+    return Report(findings, tables, notes)
 
 
 def _draw(rows: pd.DataFrame) -> Figure:
     chosen = rows[(rows["metric"] == "macro_f1_split") & ~rows["upstream"].isin(CONTROLS)].copy()
-    surgery = chosen["upstream"] == "scarches"  # a method on scVI, as in the paper's table
+    surgery = chosen["upstream"] == "scarches"  # shown as a method on scVI, as in the paper's table
     chosen.loc[surgery, ["upstream", "method"]] = ["scvi", "scarches"]
     return dots(chosen, xlabel="macro-F1, mean and spread over splits", names=NAMES)
 
 
-_SAY = NAMES | {"macro_f1_split": "Macro-F1", "lobo_f1": "Leave-one-batch-out F1"}
-
 CLASSIFY = Experiment(
     name="classify",
     title="Table 1: cell-type classification",
-    question="Does refinement keep or improve what a classifier can tell of cell types, on data whose "
-    "batches hold different cells, and how long does it take?",
+    question="Does refinement keep or improve the classification of cell types, on data whose batches hold "
+    "different cells, and how long does it take?",
     settings=ClassifySettings(),
     quick={
         "data": ("sim_pbmc4", "sc_mixology", "pancreas_scvi"),
@@ -161,6 +159,6 @@ CLASSIFY = Experiment(
         "profile": "fast",
     },
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
 )

@@ -1,4 +1,4 @@
-"""Figures 3 and 4: data that grow, mapped into a frozen reference or embedded anew at every step."""
+"""Figures 3 and 4: growing data, mapped into a fixed reference or embedded again at every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...evaluate.metrics import scib
 from ...kernels.threads import one_blas_thread
 from ..baselines import CONTROLS, METHODS
 from .arrival import ADDING, ArrivalSettings, FrozenReference, orders_of
-from .evolving_page import draw, tell
+from .evolving_page import draw, report
 from .experiment import Experiment
 from .journal import Job
 from .settings import choice
@@ -43,7 +43,7 @@ class CumulativeSettings(ArrivalSettings):
 
 
 def _steps(trial: Trial, order: tuple[str, ...]) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Name each step, and list what has arrived by then: the first batches together, then one by one."""
+    """Yield the name of each step and the arrivals so far: the first batches together, then one by one."""
     settings = _settings(trial)
     arrivals = [order[: settings.first], *((batch,) for batch in order[settings.first :])]
     for step in range(len(arrivals)):
@@ -83,7 +83,7 @@ def _continual(
     method: str,
     run: int,
 ) -> dict[str, float]:
-    """Scores when old cells stay where they are, in the embedding of the first batches."""
+    """Return scores in the embedding of the first batches, in which old cells are fixed."""
     parts = [reference.part(batches) for batches in arrivals]
     of_part = [np.flatnonzero(trial.obs["batch"].isin(batches)) for batches in arrivals]
     obs = trial.obs.iloc[np.concatenate(of_part)]
@@ -99,7 +99,7 @@ def _continual(
 def _cumulative(
     trial: Trial, upstream: str, arrivals: list[tuple[str, ...]], method: str, run: int
 ) -> dict[str, float]:
-    """Scores when everything that is there is embedded anew."""
+    """Return scores in a new embedding of all cells so far."""
     cells = trial.obs["batch"].isin([b for batches in arrivals for b in batches]).to_numpy()
     obs = trial.obs[cells]
     embedding = trial.embed_some(cells, upstream, run)
@@ -138,24 +138,24 @@ _QUICK = {
 CONTINUAL = Experiment(
     name="continual",
     title="Figure 4: continual training",
-    question="Batches arrive one after another and nothing old is touched: is the refined embedding "
-    "better than the one that it starts from, in both orders of arrival?",
+    question="Batches arrive one after another and old cells are fixed: is the refined embedding better than "
+    "the unrefined one, in both orders of arrival?",
     settings=ContinualSettings(),
     quick=_QUICK,
     jobs=partial(_jobs, frozen=True),
-    tell=partial(tell, frozen=True),
+    report=partial(report, frozen=True),
     draw=draw,
     about=_about,
 )
 CUMULATIVE = Experiment(
     name="cumulative",
     title="Figure 3 and the wall-clock table: cumulative retraining",
-    question="Batches arrive one after another and everything is embedded anew each time: does "
-    "refinement help then, and what does each step cost?",
+    question="Batches arrive one after another and all cells are embedded again at each step: does "
+    "refinement help, and how long does each step take?",
     settings=CumulativeSettings(),
     quick=_QUICK,
     jobs=partial(_jobs, frozen=False),
-    tell=partial(tell, frozen=False),
+    report=partial(report, frozen=False),
     draw=draw,
     about=_about,
 )

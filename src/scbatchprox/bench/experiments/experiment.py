@@ -1,4 +1,4 @@
-"""What an experiment is, and what a run of it leaves behind."""
+"""An experiment, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..datasets import Dataset, load
 from .journal import Job
-from .page import Story
+from .page import Report
 from .settings import Settings
 from .trial import Trial
 
@@ -23,24 +23,24 @@ __all__ = ["Experiment", "Outcome"]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper.
+    """An experiment, such as a table or figure of the paper.
 
     Attributes
     ----------
     name, title, question
-        What it is called, and what it asks.
+        Its name, and the title and question of its page.
     settings
-        The paper's choices.
+        Default settings, as in the paper.
     quick
-        What is changed for a quick look.
+        Settings that a quick run changes.
     jobs
-        The work on one data set.
-    tell, draw
-        Words, tables and a picture from all rows.
+        Returns the jobs of one data set.
+    report, draw
+        Return the content of the page, and a picture, from all rows.
     load
-        How a data set is found by its name; by default :func:`~scbatchprox.bench.datasets.load`.
+        Loads a data set by name; by default :func:`~scbatchprox.bench.datasets.load`.
     about
-        What a reader must know of how a data set is used.
+        Returns a note on how a data set is used.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Experiment:
     settings: Settings
     quick: Mapping[str, Any]
     jobs: Callable[[Trial], Iterable[Job]]
-    tell: Callable[[pd.DataFrame, Settings], Story]
+    report: Callable[[pd.DataFrame, Settings], Report]
     draw: Callable[[pd.DataFrame], Figure]
     load: Callable[..., Dataset] = load
     about: Callable[[Trial], str] = lambda trial: ""
@@ -57,20 +57,20 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind.
+    """The outcome of a run.
 
     Attributes
     ----------
     rows
         All numbers, in long form.
     findings
-        What they say.
+        Sentences that follow from the numbers.
     left_out
-        Data sets that were not there, and why.
+        Data sets that could not be loaded, and why.
     written
-        Files.
+        Written files.
     reused
-        Rows that an earlier run had finished.
+        Number of jobs that an earlier run had finished.
     """
 
     rows: pd.DataFrame

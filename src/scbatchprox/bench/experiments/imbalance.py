@@ -1,4 +1,4 @@
-"""Figure 5: what becomes of a cell type that one batch has few of, or none."""
+"""Figure 5: a cell type that is rare in one batch, or missing from it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pandas as pd
 from ...evaluate.metrics import affected_f1, ilisi, macro_f1
 from ...kernels.threads import one_blas_thread
 from ...plots.figures import dots
-from ..baselines import METHODS
+from ..baselines import METHODS, POPULATION
 from .experiment import Experiment
 from .journal import Job, Key
-from .page import NAMES, Story, beside, summary
+from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .promises import FALL
 from .settings import Settings, choice
 from .trial import Trial
@@ -31,7 +31,7 @@ _REGIMES = ("balanced", "downsample", "ablation")
 
 
 class Case(NamedTuple):
-    """The cell type that is made rare, and the batch in which."""
+    """The cell type that is made rare, and the batch in which it is."""
 
     cell_type: str
     batch: str
@@ -47,9 +47,9 @@ class ImbalanceSettings(Settings):
     Attributes
     ----------
     keep
-        Share of the cells that "downsample" retains (paper: 10 %).
+        Share of the cells that "downsample" keeps (paper: 10 %).
     max_cases
-        How many pairs of type and batch are perturbed, each in turn; those with most cells.
+        Number of pairs of type and batch that are perturbed, one at a time; those with most cells.
     """
 
     data: tuple[str, ...] = choice(("balanced2", "sim_balanced2"))
@@ -61,7 +61,7 @@ class ImbalanceSettings(Settings):
 def perturbed(
     obs: pd.DataFrame, case: Case, regime: str, keep: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return which cells remain: all but some, or all, of one type in one batch."""
+    """Return a mask of the cells that remain: some or all cells of one type in one batch are removed."""
     of_case = np.asarray((obs["cell_type"] == case.cell_type) & (obs["batch"] == case.batch))
     share = {"balanced": 1.0, "downsample": keep, "ablation": 0.0}[regime]
     affected = rng.permutation(np.flatnonzero(of_case))
@@ -71,7 +71,7 @@ def perturbed(
 
 
 def _cases(trial: Trial) -> list[Case]:
-    """Return the pairs to perturb: of types that another batch has too, or nothing could be kept."""
+    """Return the pairs to perturb; their types are in at least two batches, so the type never vanishes."""
     settings = trial.settings
     assert isinstance(settings, ImbalanceSettings)
     counts = pd.crosstab(trial.obs["cell_type"], trial.obs["batch"])
@@ -114,45 +114,45 @@ def _scores(
 
 
 def _drops(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each method, how much the affected F1 falls from the balanced regime."""
+    """Return, for each method, how much the affected F1 drops from the balanced regime."""
     chosen = rows[rows["metric"] == "affected_f1"]
     index = ["dataset", "upstream", "method", "step", "run"]
     wide = chosen.pivot_table(index=index, columns="condition", values="value")
     wide = wide.reindex(columns=list(_REGIMES)).reset_index()
-    falls = [
+    drops = [
         wide[index].assign(condition=regime, metric="drop", value=wide["balanced"] - wide[regime])
         for regime in _REGIMES[1:]
     ]
-    return pd.concat(falls, ignore_index=True).dropna(subset=["value"])
+    return pd.concat(drops, ignore_index=True).dropna(subset=["value"])
 
 
 def _once(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with those of the balanced regime once a type: no batch is singled out in it."""
+    """Return the rows, with one row per type in the balanced regime, where all batches are the same."""
     of_type = rows.assign(step=rows["step"].str.rsplit(" in ", n=1).str[0])
-    again = of_type.duplicated([*Key._fields, "metric"]) & (rows["condition"] == "balanced")
-    return rows[~again]
+    repeated = of_type.duplicated([*Key._fields, "metric"]) & (rows["condition"] == "balanced")
+    return rows[~repeated]
 
 
 def _kept(drops: pd.DataFrame) -> list[str]:
-    """Say whether a type that one batch lost is told apart as before, and what losing cells does alone."""
+    """Return sentences on whether the affected F1 after ablation drops no more than unrefined."""
     said = []
     ablated = drops[drops["condition"] == "ablation"]
     for (data, upstream), part in ablated.groupby(["dataset", "upstream"], sort=False):
-        fall = part.groupby("method")["value"].mean()
-        if not {"batchprox_population", "unrefined"} <= set(fall.index):
+        mean = part.groupby("method")["value"].mean()
+        if not {POPULATION, "unrefined"} <= set(mean.index):
             continue
-        own = part[part["method"] == "batchprox_population"]["value"]
-        kept = "kept" if own.mean() <= fall["unrefined"] + FALL else "missed"
+        own = part[part["method"] == POPULATION]["value"]
+        kept = "kept" if own.mean() <= mean["unrefined"] + FALL else "missed"
         said.append(
-            f"Promise of the population target, a fall of the affected F1 after ablation within {FALL} of "
-            f"that of the unrefined embedding: {kept} on {data} ({NAMES.get(upstream, upstream)}), where it "
-            f"falls by {beside(own.mean(), own.std(ddof=1) if len(own) > 1 else None)}, and unrefined by "
-            f"{fall['unrefined']:.3f}."
+            f"Promise of the population target, a drop of affected F1 after ablation within {FALL} of that "
+            f"of the unrefined embedding: {kept} on {data} ({NAMES.get(upstream, upstream)}). The drop is "
+            f"{with_sd(own.mean(), own.std(ddof=1) if len(own) > 1 else None)}, and "
+            f"{mean['unrefined']:.3f} unrefined."
         )
     return said
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     assert isinstance(settings, ImbalanceSettings)
     drops = _drops(rows)
     rows = _once(rows)
@@ -161,37 +161,39 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
     findings = []
     for method in variants(rows):
         for baseline in ("unrefined", "harmony"):
-            found = compare(rows, "affected_f1", method, baseline, by, names=_SAY)
+            found = compare(rows, "affected_f1", method, baseline, by, names=SENTENCE_NAMES)
             findings.append(found.sentence(of))
-    found = compare(drops, "drop", "harmony", "batchprox_adam", by, names=_SAY)
+    found = compare(drops, "drop", "harmony", "batchprox_adam", by, names=SENTENCE_NAMES)
     findings += [
         found.sentence("perturbations"),
         found.on("Harmony degrades more than scBatchProx when a type is reduced or removed"),
     ]
     findings += [
-        compare(drops, "drop", method, "unrefined", by, names=_SAY).sentence("perturbations")
+        compare(drops, "drop", method, "unrefined", by, names=SENTENCE_NAMES).sentence(
+            "perturbations"
+        )
         for method in variants(rows)
     ]
     findings += _kept(drops)
     notes = [
-        f'"downsample" keeps {settings.keep:.0%} of one type in one batch, "ablation" none; every '
-        f"type in every batch in turn (at most {settings.max_cases} pairs, those with most cells, of "
-        f"types that two batches have). PCA is computed anew on what remains; an embedding that came "
-        f"with the data only loses cells.",
-        "Affected F1 is that type's F1 on the test cells of all batches, by the classifier of Table 1. "
-        "Run r draws other cells, another split, and other seeds of the methods.",
-        f"Compared pair by pair over types, batches and runs; clear if the mean exceeds {MARGIN} and "
-        f"twice its standard error.",
+        f'"downsample" keeps {settings.keep:.0%} of one type in one batch, "ablation" none; one pair of '
+        f"type and batch at a time (at most {settings.max_cases} pairs, those with most cells, of types "
+        f"in at least two batches). PCA is computed again on the remaining cells; an embedding in the "
+        f"data only loses cells.",
+        "Affected F1 is the F1 of that type on the test cells of all batches, by the classifier of "
+        "Table 1. Runs differ in the removed cells, in the split, and in the seeds of the methods.",
+        f"Methods are compared pair by pair over types, batches and runs; a difference is clear if its "
+        f"mean exceeds {MARGIN} and twice its standard error.",
         settings.upstream_note,
-        "The paper shows its values in a picture only, and names neither the type nor the batch that it "
-        "perturbs. The other experiments' controls make no sense here.",
+        "The paper shows its values only in a picture, and names neither the type nor the batch. The "
+        "controls of the other experiments are not used here.",
     ]
     metrics = ["affected_f1", "drop", "macro_f1", "ilisi_30"]
     table = summary(
         pd.concat([rows, drops]), ["dataset", "upstream", "condition", "method"], metrics
     )
-    table = table.rename(columns={"condition": "regime", "drop": "its fall from balanced"})
-    return Story(findings, {"Affected F1": table}, notes)
+    table = table.rename(columns={"condition": "regime", "drop": "drop from balanced"})
+    return Report(findings, {"Affected F1": table}, notes)
 
 
 def _draw(rows: pd.DataFrame) -> Figure:
@@ -205,16 +207,14 @@ def _draw(rows: pd.DataFrame) -> Figure:
     )
 
 
-_SAY = NAMES | {"affected_f1": "Affected F1", "drop": "Fall of the affected F1"}
-
 IMBALANCE = Experiment(
     name="imbalance",
     title="Figure 5: imbalanced batches",
-    question="When one batch has few cells of a type, or none, is the type still told apart after "
-    "refinement?",
+    question="When one batch has few cells of a type, or none, does a classifier still recognise the type "
+    "after refinement?",
     settings=ImbalanceSettings(),
     quick={"data": ("sim_balanced2",), "runs": 1, "max_cases": 4, "max_cells": 1200},
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
 )

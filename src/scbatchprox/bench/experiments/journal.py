@@ -1,4 +1,4 @@
-"""Rows that survive: one line a finished job, appended; a killed run loses at most the job it was at."""
+"""Finished jobs on disk, one line each; a killed run loses at most the job in progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["COLUMNS", "Job", "Journal", "Key", "Mark", "digest"]
 
 
 class Key(NamedTuple):
-    """What a row is about."""
+    """The identity of a row."""
 
     experiment: str
     dataset: str
@@ -32,24 +32,25 @@ class Key(NamedTuple):
     run: int = 0
 
 
-#: A key and a fingerprint: what a row is found by.
+#: A key and a fingerprint, by which a row is found.
 Mark = tuple[Key, str]
-#: Columns of the long form: a row for each number.
+#: Columns of the long form, with a row for each number.
 COLUMNS = [*Key._fields, "metric", "value", "status", "reason"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """Work that ends in numbers.
+    """Work that returns numbers.
 
     Attributes
     ----------
     key
-        What the numbers are about.
+        Identity of the row.
     fingerprint
-        Of all that the numbers depend on; a row with another fingerprint is not this job's.
+        Checksum of everything that the numbers depend on; a row with another fingerprint is of
+        another job.
     work
-        Computes the numbers, by the name of the metric.
+        Computes the numbers, by name of the metric.
     """
 
     key: Key
@@ -58,7 +59,7 @@ class Job:
 
     @property
     def mark(self) -> Mark:
-        """What the numbers are found by."""
+        """Key and fingerprint."""
         return self.key, self.fingerprint
 
 
@@ -76,7 +77,7 @@ def digest(*parts: Any) -> str:
 
 
 class Journal:
-    """Finished jobs of a folder; later lines win over earlier ones."""
+    """Finished jobs of a folder; later lines replace earlier ones."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +86,7 @@ class Journal:
     @classmethod
     @contextmanager
     def open(cls, path: str | Path) -> Iterator[Journal]:
-        """Read the lines there are, and be the only one to append to them."""
+        """Read the existing lines, and lock the file for appending."""
         path = Path(path)
         with locked(path, os.O_RDWR | os.O_CREAT, name=f"the rows in {path.parent}"):
             journal = cls(path)
@@ -95,25 +96,27 @@ class Journal:
     def _read(self) -> None:
         text = self._path.read_bytes()
         whole = text.rfind(b"\n") + 1
-        if whole < len(text):  # a line that a killed run had not finished
+        if whole < len(text):  # the last line of a killed run may be incomplete
             os.truncate(self._path, whole)
         for line in text[:whole].splitlines():
-            with suppress(ValueError, KeyError, TypeError):  # a damaged line's job is done again
+            with suppress(
+                ValueError, KeyError, TypeError
+            ):  # the job of a damaged line is done again
                 record = json.loads(line)
                 self._records[Key(*record["key"]), record["fingerprint"]] = record
 
     def is_done(self, job: Job) -> bool:
-        """Return whether a job is done; a failed one is not, and is tried again."""
+        """Return whether a job is done; a failed job is not, and is tried again."""
         record = self._records.get(job.mark)
         return record is not None and record["status"] == "ok"
 
     def finish(self, job: Job, numbers: Mapping[str, float]) -> None:
-        """Keep the numbers of a job."""
+        """Write the numbers of a job."""
         values = {name: _number(value) for name, value in numbers.items()}
         self._append(job, {"status": "ok", "reason": "", "values": values})
 
     def fail(self, job: Job, reason: str) -> None:
-        """Keep the reason why a job has no numbers."""
+        """Write the reason why a job failed."""
         self._append(job, {"status": "failed", "reason": reason, "values": {}})
 
     def _append(self, job: Job, outcome: dict[str, Any]) -> None:
@@ -126,7 +129,7 @@ class Journal:
         self._records[job.mark] = record
 
     def rows(self, marks: Iterable[Mark]) -> pd.DataFrame:
-        """Return the long form of those jobs that have been tried, in their order."""
+        """Return the long form of the jobs that were tried, in their order."""
         rows = []
         for mark in marks:
             record = self._records.get(mark)

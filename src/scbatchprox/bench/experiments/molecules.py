@@ -1,4 +1,4 @@
-"""Table 2: embeddings that are no cells, QM8 molecules as Morgan fingerprints."""
+"""Table 2: embeddings of molecules (QM8, as Morgan fingerprints) instead of cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..datasets.molecules import read_smiles
 from . import paper
 from .experiment import Experiment
 from .journal import Job
-from .page import NAMES, Story, beside, summary
+from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .settings import Settings, choice
 from .trial import Trial, both_splits
 from .verdict import MARGIN, compare, variants
@@ -66,36 +66,36 @@ def _scores(trial: Trial, upstream: str, method: str, run: int) -> dict[str, flo
         }
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     by = ["dataset", "upstream", "method"]
     table = summary(rows, by, ["macro_f1", "macro_f1_split", "seconds"])
     theirs = [
         None if upstream in CONTROLS else paper.MOLECULES.get(method.removesuffix("_adam"))
         for upstream, method in table[["upstream", "method"]].itertuples(index=False)
     ]
-    table.insert(4, "paper's macro-F1", [beside(x[0], x[1]) if x else "" for x in theirs])
-    table["paper's seconds"] = [beside(x[2], x[3]) if x else "" for x in theirs]
+    table.insert(4, "paper's macro-F1", [with_sd(x[0], x[1]) if x else "" for x in theirs])
+    table["paper's seconds"] = [with_sd(x[2], x[3]) if x else "" for x in theirs]
     embedded = rows[~rows["upstream"].isin(CONTROLS)]
-    say = NAMES | {"macro_f1_split": "Macro-F1"}
     findings = []
     against = [
         (method, other) for other in ("harmony", "unrefined") for method in variants(embedded)
     ]
     for method, baseline in (*against, ("harmony", "unrefined")):
-        found = compare(embedded, "macro_f1_split", method, baseline, names=say)
+        found = compare(embedded, "macro_f1_split", method, baseline, names=SENTENCE_NAMES)
         findings.append(found.sentence("data sets"))
         if (method, baseline) == ("batchprox_adam", "harmony"):
             findings.append(found.on("scBatchProx is above Harmony on QM8"))
     notes = [
         "Each molecule is a vector of 2,048 bits (Morgan fingerprint of radius 2; the paper does not give "
-        "its own). Batches are molecules of at most 3, 4 to 5, and at least 6 heavy atoms, and these are "
-        "also the classes: batch and class are the same thing, so that a method which mixes batches "
-        "destroys what is measured, and one that moves each batch by itself can also write the class of a "
-        "molecule into its coordinates, those of test molecules too. The unrefined row is what there was.",
-        'Fixed stratified 80/20 split, run r changes the seed of the method; "other splits" uses split r '
-        f"in run r, and is what the findings compare (clear: above {MARGIN} and two standard errors).",
+        "its numbers). Batches are molecules of at most 3, 4 to 5, and at least 6 heavy atoms, and these are "
+        "also the classes. So a method that mixes batches also mixes classes, and a method that moves each "
+        "batch separately can separate the classes, for test molecules too. The unrefined row is the "
+        "baseline.",
+        'All runs have the same stratified 80/20 split; run r changes the seed of the method. "Other '
+        'splits" uses split r in run r; the findings compare these (a difference is clear above '
+        f"{MARGIN} and two standard errors).",
     ]
-    return Story(findings, {"Macro-F1 and runtime": table}, notes)
+    return Report(findings, {"Macro-F1 and runtime": table}, notes)
 
 
 def _draw(rows: pd.DataFrame) -> Figure:
@@ -106,12 +106,11 @@ def _draw(rows: pd.DataFrame) -> Figure:
 MOLECULES = Experiment(
     name="molecules",
     title="Table 2: molecules",
-    question="Does refinement keep structurally defined groups of molecules apart, outside of single-cell "
-    "data?",
+    question="Does refinement keep groups of molecules separate, in data that is not single-cell data?",
     settings=MoleculesSettings(),
     quick={"runs": 1, "max_cells": 4000},
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
     load=_load,
 )

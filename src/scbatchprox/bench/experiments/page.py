@@ -1,4 +1,4 @@
-"""The page of an experiment: what was asked, what came out, what the paper has, how to get it again."""
+"""The page of an experiment: question, command, findings, tables with the paper's numbers, methods."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import pandas as pd
 
-__all__ = ["MEANINGS", "NAMES", "Story", "beside", "mean_sd", "render", "summary", "versions"]
+__all__ = [
+    *("MEANINGS", "NAMES", "SENTENCE_NAMES", "Report"),
+    *("with_sd", "mean_sd", "render", "summary", "versions"),
+]
 
-#: How identifiers are called on pages and pictures.
+#: Display names of identifiers on pages and pictures.
 NAMES = {
     "dataset": "data",
     "pca": "PCA",
@@ -38,7 +41,7 @@ NAMES = {
     "variance_kept": "variance kept within batch and type",
     "neighbours_kept_in_batch": "neighbours kept within batch",
     "displacement_error": "displacement error",
-    "displacement_relative": "of that of doing nothing",
+    "displacement_relative": "relative to unrefined",
     "silhouette": "cell-type silhouette",
     "nmi": "NMI",
     "ari": "ARI",
@@ -56,13 +59,21 @@ NAMES = {
     "seconds": "seconds",
     "seconds_upstream": "upstream seconds",
 }
-#: What scores of neighbourhoods are, in the words of pages.
+#: Display names at the start of a sentence, or within one.
+SENTENCE_NAMES = NAMES | {
+    "macro_f1_split": "Macro-F1",
+    "lobo_f1": "Leave-one-batch-out F1",
+    "affected_f1": "Affected F1",
+    "drop": "Drop of affected F1",
+    "overall": "Overall scIB score",
+}
+#: Definitions of the scores that use neighbourhoods.
 MEANINGS = (
-    "Mixing within types: diversity of batches among the 30 nearest neighbours of the same type, over what "
-    "the batches' shares of that type allow; batches with fewer than five of its cells are left out. "
-    "Over-correction: part of the neighbours from other batches that are of another type; lower is better. "
-    "Variance kept: within the cells of one type in one batch, after over before. Neighbours kept: of 30 "
-    "within the own batch."
+    "Mixing within types: diversity of batches among the 30 nearest neighbours of the same type, divided by "
+    "the diversity of batches in that type; batches with fewer than five cells of the type are left out. "
+    "Over-correction: share of neighbours of another type, among neighbours from other batches; lower is "
+    "better. Variance kept: within the cells of one type in one batch, after divided by before. Neighbours "
+    "kept: share of the 30 nearest neighbours within the same batch."
 )
 _PACKAGES = (
     *("scbatchprox", "numpy", "scikit-learn", "anndata", "scanpy", "harmonypy", "scib-metrics"),
@@ -71,15 +82,15 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Story:
-    """What an experiment has to say about its rows.
+class Report:
+    """The content of a page, made from rows.
 
     Attributes
     ----------
     findings
         Sentences that follow from the numbers.
     tables
-        Titles and tables, ready to print.
+        Tables by title.
     notes
         How things were measured.
     """
@@ -90,7 +101,7 @@ class Story:
 
 
 def summary(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
-    """Return "mean ± sd" of each metric over the rows of each group, groups in order of appearance."""
+    """Return "mean ± sd" of each metric for each group, in order of appearance."""
     keys = rows[list(by)].drop_duplicates()
     columns = {metric: mean_sd(rows, by, metric) for metric in metrics}
     table = keys.copy()
@@ -105,12 +116,12 @@ def mean_sd(rows: pd.DataFrame, by: Sequence[str], metric: str) -> dict[tuple[st
     said = {}
     for key, values in chosen.groupby(list(by), observed=True)["value"]:
         several = len(values) > 1
-        said[key] = beside(values.mean(), values.std(ddof=1) if several else None)
+        said[key] = with_sd(values.mean(), values.std(ddof=1) if several else None)
     return said
 
 
-def beside(mean: float, sd: float | None = None) -> str:
-    """Print a number with its spread."""
+def with_sd(mean: float, sd: float | None = None) -> str:
+    """Return a number as text, with its standard deviation if given."""
     digits = 3 if abs(mean) < 100 else 1
     return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
 
@@ -119,7 +130,7 @@ def render(
     title: str,
     question: str,
     command: str,
-    story: Story,
+    report: Report,
     picture: str | None,
     rows: pd.DataFrame,
     left_out: Mapping[str, str],
@@ -129,17 +140,17 @@ def render(
     lines = [f"# {title}", "", question, "", "```console", command, "```", ""]
     if unfinished:
         lines += [
-            f"**Incomplete: {unfinished} rows are still to come; run it again to go on.**",
+            f"**Incomplete: {unfinished} rows are missing; run the command again to continue.**",
             "",
         ]
-    lines += ["## What came out", "", *(f"- {finding}" for finding in story.findings), ""]
-    for name, table in story.tables.items():
+    lines += ["## Findings", "", *(f"- {finding}" for finding in report.findings), ""]
+    for name, table in report.tables.items():
         lines += [f"### {name}", "", _markdown(table), ""]
     lines += [f"![{title}]({picture})", ""] if picture else []
-    lines += ["## How it was measured", "", *(f"- {note}" for note in story.notes), ""]
+    lines += ["## How it was measured", "", *(f"- {note}" for note in report.notes), ""]
     failed = rows[rows["status"] == "failed"]
     if left_out or len(failed):
-        lines += ["## What is not here", ""]
+        lines += ["## Missing data and failed rows", ""]
         lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
         for reason, group in failed.groupby("reason", sort=False):
             who = group[["dataset", "upstream", "method"]].drop_duplicates()
@@ -170,5 +181,5 @@ def _markdown(table: pd.DataFrame) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else beside(float(value))
+        return "" if np.isnan(value) else with_sd(float(value))
     return NAMES.get(str(value), str(value)).replace("|", "\\|")

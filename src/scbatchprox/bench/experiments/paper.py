@@ -1,7 +1,7 @@
-"""The paper's numbers, transcribed from its tables: means, and standard deviations over its 5 runs.
+"""The paper's numbers, copied from its tables: means, and standard deviations over 5 runs.
 
-Its curves (Figures 3 to 5) are pictures only; there are no numbers to transcribe. Its scBatchProx is
-the one with Adam; the number of rounds is not stated.
+Figures 3 to 5 have no numbers to copy. The paper's scBatchProx uses Adam; its number of rounds is not
+stated.
 """
 
 from __future__ import annotations
@@ -88,5 +88,5 @@ WALL_CLOCK: dict[tuple[str, str, str], tuple[tuple[float, float, float], ...]] =
 
 
 def original(dataset: str) -> str:
-    """Return the paper's data set that this one is, or was simulated after."""
+    """Return the paper's name of a data set, or of the one that it simulates."""
     return dataset.removeprefix("sim_")

@@ -1,4 +1,4 @@
-"""Planted effects: what is done to batches whose truth is known, and whether the diagnosis knows it."""
+"""Planted effects: refinement and diagnosis of batches whose effects are known."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ...evaluate.metrics import macro_f1, neighbourhood_scores
 from ...evaluate.metrics.cells import groups, sample
 from ...kernels.arrays import Floats
 from ...kernels.threads import one_thread
-from ..baselines import METHODS
+from ..baselines import METHODS, POPULATION
 from ..planted import KINDS, Planted, displacement_error, plant, possible
 from .classify import REAL
 from .experiment import Experiment
 from .journal import Job
-from .planted_page import DIAGNOSE, VERDICTS, draw, tell
+from .planted_page import DIAGNOSE, VERDICTS, draw, report
 from .settings import Settings, choice
 from .trial import Trial
 
 __all__ = ["PLANTED", "PlantedSettings"]
 
-#: A real batch that effects are planted in has as many cells, and two types with as many.
+#: Fewest cells of a real batch for planting, and of each of two of its types.
 _CELLS, _OF_A_TYPE = 60, 10
 
 
@@ -40,15 +40,15 @@ class PlantedSettings(Settings):
     kinds
         Names of :data:`~scbatchprox.bench.planted.KINDS`.
     batches
-        How many real batches of a data set effects are planted in, the largest first.
+        Number of real batches of a data set to plant effects in, the largest first.
     cells
-        Most cells of a real batch that are used, the same share of every type.
+        Largest number of cells of a real batch that are used, the same share of every type.
     """
 
     data: tuple[str, ...] = choice(tuple(sorted(REAL)))
     runs: int = choice(1)
     upstreams: tuple[str, ...] = choice(("pca",))
-    methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", "batchprox_population"))
+    methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", POPULATION))
     kinds: tuple[str, ...] = choice(tuple(KINDS))
     batches: int = choice(2)
     cells: int = 3000
@@ -58,7 +58,7 @@ class PlantedSettings(Settings):
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
             raise BadValue(
-                f"Expected kinds that there are, found {some_of(unknown)}; available: "
+                f"Expected known kinds, found {some_of(unknown)}; available: "
                 f"{some_of(KINDS, most=40)}."
             )
         for name, least in (("batches", 1), ("cells", _CELLS)):
@@ -68,7 +68,7 @@ class PlantedSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The cells of one real batch, by an upstream that has seen no others: there is no effect in them."""
+    """The cells of one real batch, embedded without the other batches, so that there is no batch effect."""
 
     trial: Trial
     upstream: str
@@ -95,7 +95,7 @@ def _types(trial: Trial, cells: np.ndarray) -> np.ndarray:
 
 
 def _chosen(trial: Trial) -> dict[str, np.ndarray]:
-    """Return masks of the cells that are used, for the largest real batches that can be."""
+    """Return masks of the cells that are used, for the largest suitable real batches."""
     settings = trial.settings
     assert isinstance(settings, PlantedSettings)
     batch = trial.obs["batch"]
@@ -105,10 +105,10 @@ def _chosen(trial: Trial) -> dict[str, np.ndarray]:
         types = trial.obs["cell_type"].iloc[rows].value_counts()
         if rows.size < _CELLS or (types >= _OF_A_TYPE).sum() < 2:
             continue
-        types_of = groups(_types(trial, rows), rows.size, "cell type")
+        labels = groups(_types(trial, rows), rows.size, "cell type")
         one = groups(None, rows.size, "batch label")
         mask = np.zeros(len(batch), bool)
-        mask[rows[sample(one, types_of, settings.cells, settings.seed)]] = True
+        mask[rows[sample(one, labels, settings.cells, settings.seed)]] = True
         found[str(name)] = mask
         if len(found) == settings.batches:
             break
@@ -121,7 +121,7 @@ def _chosen(trial: Trial) -> dict[str, np.ndarray]:
 
 
 def _impossible(trial: Trial, mask: np.ndarray) -> list[str]:
-    """Kinds that the cells of a batch do not allow, in any run."""
+    """Return the kinds that cannot be planted in the cells of a batch in all runs."""
     settings = trial.settings
     assert isinstance(settings, PlantedSettings)
     types = _types(trial, mask)
@@ -143,7 +143,7 @@ def _jobs(trial: Trial) -> Iterator[Job]:
                     for method in trial.methods_on(upstream):
                         work = partial(_scores, source, method, kind, run)
                         yield trial.job(upstream, method, work, condition=kind, step=batch, run=run)
-                    if "batchprox_population" in settings.methods:
+                    if POPULATION in settings.methods:
                         work = partial(_verdicts, source, kind, run)
                         yield trial.job(
                             upstream, DIAGNOSE, work, condition=kind, step=batch, run=run
@@ -154,11 +154,11 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
     planted = source.plant(kind, run)
     batch, cell_type, trial = planted.batch, planted.cell_type, source.trial
     Z, seconds = trial.refine(METHODS[method], planted.Z, run, pd.Series(batch))
-    error, nothing = (displacement_error(planted, after) for after in (Z, planted.Z))
+    error, unrefined = (displacement_error(planted, after) for after in (Z, planted.Z))
     with one_thread():
         return {
             "displacement_error": error,
-            "displacement_relative": error / nothing if nothing > 0 else float("nan"),
+            "displacement_relative": error / unrefined if unrefined > 0 else float("nan"),
             "macro_f1": macro_f1(Z, cell_type, seed=trial.settings.seed + run),
             **neighbourhood_scores(Z, batch, cell_type, planted.Z),
             "seconds": seconds,
@@ -166,7 +166,7 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
 
 
 def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:
-    """How many batches have each verdict, by its first words."""
+    """Return the number of batches with each verdict, by its first words."""
     planted = source.plant(kind, run)
     seed = source.trial.settings.seed + run
     said = diagnose(planted.Z, planted.batch, target="population", seed=seed)["verdict"]
@@ -179,7 +179,7 @@ def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:
 
 
 def _about(trial: Trial) -> str:
-    """Say in which real batches effects are planted, and which kinds there are no cells for."""
+    """Return a note: the real batches with planted effects, and the kinds with too few cells."""
     said = []
     for batch, mask in _chosen(trial).items():
         without = ", ".join(_impossible(trial, mask))
@@ -193,11 +193,11 @@ def _about(trial: Trial) -> str:
 PLANTED = Experiment(
     name="planted",
     title="Planted effects",
-    question="When the effect of a batch is known for every cell, because it was planted in cells that "
-    "had none, is it undone, is nothing else done, and does the diagnosis say so before?",
+    question="When the batch effect is known for every cell, because it was planted in cells of one batch, "
+    "does refinement undo it and change nothing else, and does the diagnosis predict that?",
     settings=PlantedSettings(),
     quick={
-        # Whoever takes a quick look is choosing: none of the sets that are kept for confirming.
+        # A quick run may guide choices, so it has none of the sets for confirming.
         "data": ("sim_balanced2", "pancreas_scvi", "sc_mixology"),
         "kinds": ("null", "missing_one", "shift_1", "field"),
         "batches": 1,
@@ -205,7 +205,7 @@ PLANTED = Experiment(
         "cells": 400,
     },
     jobs=_jobs,
-    tell=tell,
+    report=report,
     draw=draw,
     about=_about,
 )

@@ -1,4 +1,4 @@
-"""The strength dial: every score against the number of rounds, which the paper leaves open."""
+"""Scores against the number of rounds, which the paper does not state."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pandas as pd
 from ...evaluate.metrics import scores
 from ...kernels.threads import one_blas_thread
 from ...plots.figures import lines
-from ..baselines import CONTROLS, batchprox
+from ..baselines import CONTROLS, SOLVERS, batchprox
 from .classify import REAL
 from .experiment import Experiment
 from .journal import Job
-from .page import NAMES, Story, summary
+from .page import NAMES, Report, summary
 from .settings import Settings, choice
 from .trial import Trial
 from .verdict import MARGIN, compare
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUNDS", "RoundsSettings"]
 
-#: How the fixed point is called where a number of rounds would be.
+#: Name of the fixed point in place of a number of rounds.
 FIXED_POINT = "fixed point"
-_SOLVERS = {"exact": "batchprox", "adam": "batchprox_adam"}
 _SHOWN = ("macro_f1", "lobo_f1", "silhouette", "ilisi_30", "bio", "batch", "overall")
 
 
@@ -41,7 +40,7 @@ class RoundsSettings(Settings):
     grid
         Numbers of rounds; 0 is the unrefined embedding. The exact solver's fixed point is added.
     splits
-        Splits that the macro-F1 is the mean of.
+        Number of splits; macro-F1 is the mean over them.
     """
 
     data: tuple[str, ...] = choice(("sim_pbmc4", *REAL))
@@ -55,7 +54,7 @@ def _jobs(trial: Trial) -> Iterator[Job]:
     settings = trial.settings
     assert isinstance(settings, RoundsSettings)
     for upstream in trial.upstreams:
-        for solver, method in _SOLVERS.items():
+        for solver, method in SOLVERS.items():
             numbers: list[int | None] = [*settings.grid, *([None] if solver == "exact" else [])]
             for rounds in numbers:
                 for run in range(settings.runs):
@@ -88,17 +87,17 @@ def _scores(
 
 
 def _against_none(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with rounds as methods, so that each can be compared with no round at all."""
+    """Return the rows with rounds as methods, so that each can be compared with 0 rounds."""
     return rows.assign(method=rows["step"], condition=rows["method"], step="")
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     assert isinstance(settings, RoundsSettings)
     embedded = rows[~rows["upstream"].isin(CONTROLS)]
     by_rounds = _against_none(embedded)
     say = NAMES | {"0": "the unrefined embedding"}
     findings = []
-    for solver, method in _SOLVERS.items():
+    for solver, method in SOLVERS.items():
         chosen = by_rounds[by_rounds["condition"] == method]
         for rounds in [step for step in ("3", FIXED_POINT) if step in set(chosen["method"])]:
             for metric in ("macro_f1", "lobo_f1", "ilisi_30", "overall"):
@@ -114,19 +113,19 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
         ),
     }
     notes = [
-        "The paper does not say how many rounds it runs, so there is no number to set beside ours. 0 rounds "
-        "is the unrefined embedding; the exact solver has a fixed point, which Adam has not.",
+        "The paper does not state its number of rounds, so there is no number to compare with. 0 rounds is "
+        "the unrefined embedding; the exact solver has a fixed point, Adam has none.",
         settings.upstream_note,
-        f"Macro-F1 is the mean over {settings.splits} splits; all else has one value, and a difference is "
-        f"clear if it exceeds {MARGIN}.",
+        f"Macro-F1 is the mean over {settings.splits} splits; all other scores have one value. A difference "
+        f"is clear if it exceeds {MARGIN}.",
     ]
-    return Story(findings, tables, notes)
+    return Report(findings, tables, notes)
 
 
 def _best(rows: pd.DataFrame) -> list[str]:
-    """Say which number of rounds has the highest mean of each score."""
+    """Return sentences on the number of rounds with the highest mean of each score."""
     said = []
-    for solver, method in _SOLVERS.items():
+    for solver, method in SOLVERS.items():
         means = _means(rows[rows["method"] == method], list(_SHOWN))
         for metric in ("macro_f1", "lobo_f1", "ilisi_30", "overall"):
             if metric in means and means[metric].notna().any():
@@ -171,8 +170,8 @@ def _draw(rows: pd.DataFrame) -> Figure:
 ROUNDS = Experiment(
     name="rounds",
     title="How many rounds",
-    question="The number of rounds is the strength of the refinement. What does each further round buy, and "
-    "what does it cost?",
+    question="The number of rounds is the strength of the refinement. Which scores does each further round "
+    "raise, and which does it lower?",
     settings=RoundsSettings(),
     quick={
         "data": ("sim_pbmc4", "pancreas_scvi", "cell_lines"),
@@ -181,6 +180,6 @@ ROUNDS = Experiment(
         "grid": (0, 1, 3, 10),
     },
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
 )

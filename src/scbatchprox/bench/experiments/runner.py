@@ -1,4 +1,4 @@
-"""Run an experiment: load data, do what is not done yet, write rows, page and picture."""
+"""Run an experiment: load data, do the jobs that are not done, write rows, page and picture."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pandas as pd
 from ...api.estimator import BatchProx
 from ...errors import BadValue, InputError
 from ...io.atomic import replacing
+from ...plots.canvas import DPI
 from ...progress import Progress, silent
 from ..datasets import Dataset
 from ..datasets.folder import data_folder
 from .experiment import Experiment, Outcome
 from .journal import Job, Journal, Mark
-from .page import Story, render
+from .page import Report, render
 from .settings import Settings
 from .trial import EmbeddingStore, Trial, sample
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _State:
-    """Where a run is, so that an interrupted one can be written up as well."""
+    """The state of a run, so that the page of an interrupted run can be written too."""
 
     marks: list[Mark] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -50,27 +51,27 @@ def run(
     progress: Progress = silent,
     note: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
-    """Run an experiment, or what is left of it, and write what came out.
+    """Run an experiment, or the rest of an interrupted one, and write the results.
 
     ``out`` gets ``NAME.csv`` (all numbers in long form), ``NAME.md`` and ``NAME.png``, and a folder
-    ``work`` with the journal and the embeddings that let an interrupted run go on.
+    ``work`` with the journal and the embeddings, from which an interrupted run continues.
 
     Parameters
     ----------
     experiment, settings
-        What to run, and how.
+        The experiment and its settings.
     out
-        Folder; made if it is not there. Several experiments may share one.
+        Folder for the results; it is made if it does not exist. Several experiments may share it.
     command
-        The command that this is, for the page.
+        The command that was run, for the page.
     data_dir
         Folder of data sets.
     insist
-        Fail if a data set cannot be had, rather than go on with the others and say so.
+        Raise an error if a data set cannot be loaded; else the page lists it as left out.
     progress
-        Called with the data set, rows done and rows in all.
+        Called with the data set, the number of jobs done and the number of all jobs.
     note
-        Called with a sentence before something that takes long.
+        Called with a sentence before a slow step.
     """
     out = Path(out)
     work = out / "work"
@@ -89,12 +90,12 @@ def run(
                 except (InputError, OSError) as error:
                     if insist:
                         raise
-                    # A page is for readers elsewhere, who have a folder of their own.
+                    # The page is for other readers, so it does not name a folder of this machine.
                     folder = str(data_folder(data_dir))
                     state.left_out[name] = _sentence(error).replace(folder, "the data folder")
                     continue
                 _work(trial, jobs, journal, state, progress)
-        except (KeyboardInterrupt, SystemExit):  # the latter is what Lightning makes of Ctrl-C
+        except (KeyboardInterrupt, SystemExit):  # Lightning raises the latter on Ctrl-C
             _write(experiment, settings, out, command, journal, state)
             raise KeyboardInterrupt from None
         return _write(experiment, settings, out, command, journal, state)
@@ -160,44 +161,44 @@ def _write(
     rows = journal.rows(state.marks)
     name = experiment.name
     csv, page, picture = (out / f"{name}.{kind}" for kind in ("csv", "md", "png"))
-    with replacing(csv) as beside:
-        rows.to_csv(beside, index=False)
+    with replacing(csv) as temporary:
+        rows.to_csv(temporary, index=False)
     written = [csv]
     good = rows[rows["status"] == "ok"]
-    story = Story(["No row has a number."], {})
+    report = Report(["No row has a number."], {})
     if len(good):
-        story = experiment.tell(good, settings)
+        report = experiment.report(good, settings)
         written += _draw(experiment, good, picture)
-    story = Story(story.findings, story.tables, [*story.notes, *state.notes])
+    report = Report(report.findings, report.tables, [*report.notes, *state.notes])
     tried = rows[[*rows.columns[:7]]].drop_duplicates()
     text = render(
         experiment.title,
         experiment.question,
         command,
-        story,
+        report,
         picture.name if picture in written else None,
         rows,
         state.left_out,
         len(state.marks) - len(tried),
     )
-    with replacing(page) as beside:
-        beside.write_text(text, encoding="utf-8")
-    return Outcome(rows, list(story.findings), state.left_out, [*written, page], state.reused)
+    with replacing(page) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Outcome(rows, list(report.findings), state.left_out, [*written, page], state.reused)
 
 
 def _draw(experiment: Experiment, rows: pd.DataFrame, path: Path) -> list[Path]:
     try:
         figure = experiment.draw(rows)
-    except InputError as error:  # no matplotlib: the numbers are there all the same
+    except InputError as error:  # without matplotlib there is no picture, only numbers
         warnings.warn(str(error), UserWarning, stacklevel=2)
         return []
-    with replacing(path) as beside:
-        figure.savefig(beside, dpi=110, format="png")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=DPI, format="png")
     return [path]
 
 
 def _warm_up() -> None:
-    """Load compiled code, so that the first row's time is of the method alone."""
+    """Load compiled code, so that the time of the first row is only that of the method."""
     Z = np.random.default_rng(0).normal(size=(80, 2))
     batch = np.repeat(["a", "b"], 40)
     for solver in ("exact", "adam"):
@@ -206,6 +207,6 @@ def _warm_up() -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return the message of an error on one line."""
     said = " ".join(str(error).split())
     return said if isinstance(error, InputError) else f"{type(error).__name__}: {said}"

@@ -1,4 +1,4 @@
-"""Half and double of every constant of the population target: how much each matters."""
+"""Every constant of the population target, halved and doubled: how much scores depend on it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...kernels.threads import one_thread
 from ...plots.figures import dots
 from ...targets.population.settings import PopulationSettings
 from ...targets.population.target import PopulationTarget
-from ..baselines import batchprox, unrefined
+from ..baselines import POPULATION, batchprox, unrefined
 from .classify import REAL
 from .experiment import Experiment
 from .journal import Job
-from .page import MEANINGS, NAMES, Story
+from .page import MEANINGS, NAMES, Report
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -31,8 +31,8 @@ _SCORES = (
     *("lobo_f1", "silhouette", "mixing_within_types", "over_correction"),
     *("variance_kept", "neighbours_kept_in_batch"),
 )
-_OURS, _AS_IS = "batchprox_population", "as it is"
-#: A score that changes by more than this, in the mean over data sets, depends on a constant.
+_DEFAULT = "default"
+#: If the mean of a score over data sets changes by more than this, it depends on the constant.
 _MATTERS = 0.01
 
 
@@ -47,9 +47,9 @@ class SensitivitySettings(Settings):
 
 
 def varied() -> dict[str, PopulationSettings]:
-    """Settings with one constant halved or doubled each, by what was changed."""
+    """Return settings with one constant halved or doubled, by the name of the change."""
     usual = PopulationSettings()
-    found = {_AS_IS: usual}
+    found = {_DEFAULT: usual}
     for name in (field.name for field in fields(usual)):
         value = getattr(usual, name)
         for word, factor in (("half", 0.5), ("double", 2.0)):
@@ -73,7 +73,7 @@ def _jobs(trial: Trial) -> Iterator[Job]:
         yield trial.job(upstream, "unrefined", partial(_scores, trial, upstream, None))
         for name, settings in varied().items():
             work = partial(_scores, trial, upstream, settings)
-            yield trial.job(upstream, _OURS, work, condition=name)
+            yield trial.job(upstream, POPULATION, work, condition=name)
 
 
 def _scores(trial: Trial, upstream: str, settings: PopulationSettings | None) -> dict[str, float]:
@@ -88,32 +88,32 @@ def _scores(trial: Trial, upstream: str, settings: PopulationSettings | None) ->
 
 
 def _table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over data sets of each variant, and the largest change of a score on one data set."""
+    """Return means over data sets of each variant, and the largest change on one data set."""
     chosen = rows[rows["metric"].isin(_SCORES)].copy()
     chosen["condition"] = chosen["condition"].where(chosen["condition"] != "", "unrefined")
     wide = chosen.pivot_table(
         index=["dataset", "upstream", "condition"], columns="metric", values="value"
     )[list(_SCORES)]
     means = wide.groupby("condition", sort=False).mean()
-    usual = wide.xs(_AS_IS, level="condition")
+    usual = wide.xs(_DEFAULT, level="condition")
     change = (wide - usual.reindex(wide.index.droplevel("condition")).to_numpy()).abs()
     means["largest change of leave-one-batch-out F1 on one set"] = (
         change["lobo_f1"].groupby("condition").max()
     )
-    first = ["unrefined", _AS_IS]
-    return means.loc[[*first, *(name for name in varied() if name != _AS_IS)]]
+    first = ["unrefined", _DEFAULT]
+    return means.loc[[*first, *(name for name in varied() if name != _DEFAULT)]]
 
 
-def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
+def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     table = _table(rows)
-    change = (table - table.loc[_AS_IS])[list(_SCORES)].drop(index=["unrefined", _AS_IS])
+    change = (table - table.loc[_DEFAULT])[list(_SCORES)].drop(index=["unrefined", _DEFAULT])
     findings = []
     for metric in _SCORES:
         most = change[metric].abs()
         many = int((most > _MATTERS).sum())
         findings.append(
             f"{NAMES[metric]}: {many} of {len(most)} changes move its mean by more than {_MATTERS}; the "
-            f"largest is {change[metric][most.idxmax()]:+.3f}, of {most.idxmax()}."
+            f"largest is {change[metric][most.idxmax()]:+.3f} ({most.idxmax()})."
         )
     shown = table.rename(columns=NAMES).round(3).rename_axis("changed").reset_index()
     constants = pd.DataFrame(
@@ -124,20 +124,20 @@ def _tell(rows: pd.DataFrame, settings: Settings) -> Story:
         f"Each row changes one constant of PopulationSettings; whole numbers are rounded, and `coarse` is "
         f"changed as a whole. Means over data sets of at most {settings.max_cells:,} cells.",
         MEANINGS,
-        "These sets were looked at while the constants were chosen: the table tells how much depends on a "
-        "choice, not how good it is.",
+        "The constants were chosen on these sets: the table shows how much scores depend on a choice, not "
+        "how good the choice is.",
     ]
-    return Story(findings, {"Means over data sets": shown, "Constants": constants}, notes)
+    return Report(findings, {"Means over data sets": shown, "Constants": constants}, notes)
 
 
 def _draw(rows: pd.DataFrame) -> Figure:
     chosen = rows[rows["metric"].isin(("lobo_f1", "over_correction"))].copy()
     chosen = chosen[chosen["condition"] != ""]
-    usual = chosen[chosen["condition"] == _AS_IS]
+    usual = chosen[chosen["condition"] == _DEFAULT]
     by = ["dataset", "upstream", "metric"]
     merged = chosen.merge(usual[[*by, "value"]], on=by, suffixes=("", "_usual"))
     merged["value"] = merged["value"] - merged["value_usual"]
-    merged = merged[merged["condition"] != _AS_IS]
+    merged = merged[merged["condition"] != _DEFAULT]
     changed = merged["condition"].str.split(" ", n=1, expand=True)
     merged = merged.assign(panel=merged["metric"].map(NAMES), dataset=changed[0], method=changed[1])
     xlabel = "change, mean and spread over data sets"
@@ -146,11 +146,11 @@ def _draw(rows: pd.DataFrame) -> Figure:
 
 SENSITIVITY = Experiment(
     name="sensitivity",
-    title="Sensitivity: half and double of every constant",
+    title="Sensitivity: every constant halved and doubled",
     question="How much does the population target depend on the constants that were chosen for it?",
     settings=SensitivitySettings(),
     quick={"data": ("cell_lines", "sim_balanced2"), "max_cells": 200},
     jobs=_jobs,
-    tell=_tell,
+    report=_report,
     draw=_draw,
 )

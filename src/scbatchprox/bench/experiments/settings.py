@@ -1,4 +1,4 @@
-"""What an experiment can be told, with the paper's choices as defaults, and the file that tells it."""
+"""Settings of an experiment, with the paper's choices as defaults, and a file that changes them."""
 
 from __future__ import annotations
 
@@ -9,43 +9,45 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
-from ...core.checks import some_of
+from ...core.checks import one_of, some_of
 from ...errors import BadFile, BadKey, BadValue
+from ...evaluate.metrics.scib_scores import PROFILES
+from ...upstream.components import N_COMPONENTS, N_HVGS
 from ..baselines import METHODS, UPSTREAMS, Recipe
 
 __all__ = ["Settings", "choice", "names", "read_config"]
 
 
 def choice(default: Any) -> Any:
-    """Return a field that says which rows there are; the others say how a row is computed."""
+    """Return a field that selects rows; other fields change how a row is computed."""
     return field(default=default, metadata={"choice": True})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all experiments share.
+    """Settings that all experiments share.
 
     Attributes
     ----------
     data
         Names of data sets, or files.
     runs
-        Repetitions of a row; what differs between them is said by the experiment.
+        Repetitions of a row; the page of the experiment describes how they differ.
     upstreams, methods
-        Names of :data:`~scbatchprox.bench.baselines.UPSTREAMS` for data with counts (other data
-        bring an embedding), and of :data:`~scbatchprox.bench.baselines.METHODS`.
+        Names of :data:`~scbatchprox.bench.baselines.UPSTREAMS` for data with counts (other data have an
+        embedding), and of :data:`~scbatchprox.bench.baselines.METHODS`.
     controls
-        Whether to add the random embedding and the one made of cell types.
+        Whether to add the random embedding and the one made from cell types.
     seed
-        Of everything that is random; run r adds r to it.
+        Seed of everything random; run r adds r to it.
     n_components, n_hvgs, scvi_epochs, reference
-        Of the upstreams; see :class:`~scbatchprox.bench.baselines.Recipe`.
+        Options of the upstreams; see :class:`~scbatchprox.bench.baselines.Recipe`.
     profile
         ``"full"`` or ``"fast"`` scores.
     max_cells
         Use a random sample of this many cells, the same share of every type in every batch.
     batch_key, label_key, use_rep
-        Where a file has its batches, cell types and embedding; ``use_rep`` makes that embedding the
+        Names of the batches, cell types and embedding in a file; with ``use_rep`` this embedding is the
         only upstream.
     """
 
@@ -59,8 +61,8 @@ class Settings:
     )
     controls: bool = choice(True)
     seed: int = 0
-    n_components: int = 40
-    n_hvgs: int = 2500
+    n_components: int = N_COMPONENTS
+    n_hvgs: int = N_HVGS
     scvi_epochs: int | None = None
     reference: tuple[str, ...] | None = None
     profile: str = "full"
@@ -77,20 +79,19 @@ class Settings:
             unknown = [name for name in getattr(self, what) if name not in known]
             if unknown:
                 raise BadValue(
-                    f"Expected {what} that there are, found {some_of(unknown)}; available: "
+                    f"Expected known {what}, found {some_of(unknown)}; available: "
                     f"{some_of(known, most=20)}."
                 )
-        if self.profile not in ("full", "fast"):
-            raise BadValue(f"Expected profile 'full' or 'fast', found {self.profile!r}.")
+        one_of("profile", self.profile, PROFILES)
 
     @property
     def recipe(self) -> Recipe:
-        """What the upstreams need to know."""
+        """Options of the upstreams."""
         return Recipe(self.n_components, self.n_hvgs, self.scvi_epochs, self.reference, self.seed)
 
     @property
     def upstream_note(self) -> str:
-        """What a reader must know of the upstreams."""
+        """A note on the upstreams, for the page."""
         said = f"PCA: {self.n_components} components of {self.n_hvgs:,} highly variable genes."
         if "scvi" not in self.upstreams:
             return said
@@ -98,7 +99,7 @@ class Settings:
         return f"{said} scVI and its surgery: {epochs} epochs, seed {self.seed}, on CPU."
 
     def of_a_row(self) -> dict[str, Any]:
-        """Return the settings that change the numbers in a row, not only which rows there are."""
+        """Return the settings that change the numbers in a row, without those that select rows."""
         selecting = {f.name for f in fields(self) if f.metadata.get("choice")}
         return {name: value for name, value in asdict(self).items() if name not in selecting}
 
@@ -114,15 +115,15 @@ def read_config(path: str | Path, known: Mapping[str, Settings]) -> dict[str, di
     Parameters
     ----------
     path
-        Keys at the top are for every experiment that knows them; those in a table named after an
-        experiment are for it alone, and win.
+        Keys at the top are for every experiment with such a setting. Keys in a table named after an
+        experiment are only for it, and override those at the top.
     known
         The experiments that will run, and their settings before the file is read.
 
     Returns
     -------
     dict
-        For each experiment, what the file changes.
+        For each experiment, the settings in the file.
     """
     if not Path(path).is_file():
         raise BadFile(f"Expected a TOML file with settings, found no file at {path}.")
@@ -157,7 +158,7 @@ def read_config(path: str | Path, known: Mapping[str, Settings]) -> dict[str, di
 
 
 def _as(value: Any, hint: Any, what: str) -> Any:
-    """Return what TOML gave as the type of a field, or say that it is another."""
+    """Return a value of TOML as the type of a field; another type is an error."""
     kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     for kind in kinds:
         if get_origin(kind) is tuple and isinstance(value, list):

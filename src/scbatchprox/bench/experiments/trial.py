@@ -1,4 +1,4 @@
-"""One data set in one experiment: its embeddings, kept on disk, and its jobs."""
+"""One data set in one experiment: its embeddings, stored on disk, and its jobs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ __all__ = [
     "subset",
 ]
 
-#: Upstreams that are computed in no time, or come with the data.
+#: Upstreams that are fast to compute, or are in the data.
 _NOT_KEPT = {"stored", *CONTROLS}
 
 
 @dataclass(frozen=True)
 class EmbeddingStore:
-    """Embeddings by what they were made of, so that no run trains twice.
+    """Embeddings on disk, by a checksum of their input, so that none is computed twice.
 
     Attributes
     ----------
     folder
-        Where they are kept.
+        Folder of the files.
     note
-        Told what is being computed.
+        Called with a sentence before an embedding is computed.
     """
 
     folder: Path
@@ -54,13 +54,13 @@ class EmbeddingStore:
     def get(
         self, name: str, parts: tuple[Any, ...], make: Callable[[], Embedding], what: str = ""
     ) -> Embedding:
-        """Return the embedding kept under these parts, or make and keep it, saying ``what`` it is."""
+        """Return the stored embedding of these parts, or compute and store it; ``what`` is for the note."""
         key = digest(name, *parts, __version__)
         path = self.folder / f"{name}-{key}.npz"
         if path.is_file():
             with np.load(path) as kept:
                 return Embedding(kept["Z"], float(kept["seconds"]), float(kept["before"]))
-        if key in self._failed:  # not to train in vain for every method
+        if key in self._failed:  # it would fail again for every method
             raise self._failed[key]
         if what:
             self.note(what)
@@ -70,14 +70,14 @@ class EmbeddingStore:
             self._failed[key] = error
             raise
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside, open(beside, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, Z=made.Z, seconds=made.seconds, before=made.before)
         return made
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A data set and the settings under which an experiment looks at it."""
+    """A data set, and the settings of an experiment."""
 
     experiment: str
     dataset: Dataset
@@ -96,7 +96,7 @@ class Trial:
 
     @property
     def upstreams(self) -> tuple[str, ...]:
-        """Upstreams of this data set: of its counts, or the embedding that it brings."""
+        """Upstreams of this data set: for its counts, or the embedding in the data."""
         rep = self.dataset.rep
         if rep is not None and (self.settings.use_rep is not None or not self.dataset.counts):
             return (rep,)
@@ -107,7 +107,7 @@ class Trial:
         return self._embed(self.dataset, self.fingerprint, upstream, run)
 
     def embed_some(self, cells: np.ndarray, upstream: str, run: int = 0) -> Embedding:
-        """Return an embedding of the cells that a mask chooses, made as if there were no others."""
+        """Return an embedding of the cells in a mask, computed without the other cells."""
         if cells.all():
             return self.embed(upstream, run)
         mark = digest(self.fingerprint, np.packbits(cells))
@@ -126,9 +126,9 @@ class Trial:
         )
 
     def methods_on(self, upstream: str) -> tuple[str, ...]:
-        """Return the methods to run on an embedding, the unrefined one first of all.
+        """Return the methods to run on an embedding, "unrefined" first.
 
-        Controls show the range of a score, and scArches has integrated already: they are left alone.
+        Controls only show the range of a score, and scArches is already integrated: they are not refined.
         """
         if upstream in CONTROLS or upstream == "scarches":
             return ("unrefined",)
@@ -137,7 +137,7 @@ class Trial:
     def refine(
         self, method: Method, Z: np.ndarray, run: int, batch: Any = None
     ) -> tuple[np.ndarray, float]:
-        """Return what a method makes of an embedding, and its seconds, if it does anything at all."""
+        """Return the refined embedding and the seconds of the method; NaN for "unrefined"."""
         if method is unrefined:
             return Z, nan
         batch = self.obs["batch"] if batch is None else batch
@@ -155,14 +155,14 @@ class Trial:
         step: str = "",
         run: int = 0,
     ) -> Job:
-        """Return a job about this data set."""
+        """Return a job on this data set."""
         key = Key(self.experiment, self.dataset.name, upstream, method, condition, step, run)
         mark = digest(self.fingerprint, self.settings.of_a_row(), __version__)
         return Job(key, mark, work)
 
 
 def both_splits(Z: np.ndarray, classes: Any, seed: int, run: int) -> dict[str, float]:
-    """Return the macro-F1 of the split that all runs share, and of the run's own."""
+    """Return the macro-F1 of the split that all runs share, and of the split of this run."""
     shared = macro_f1(Z, classes, seed=seed)
     own = shared if run == 0 else macro_f1(Z, classes, seed=seed + run)
     return {"macro_f1": shared, "macro_f1_split": own}
@@ -183,7 +183,7 @@ def fingerprint_of(dataset: Dataset) -> str:
 
 
 def subset(dataset: Dataset, cells: np.ndarray) -> Dataset:
-    """Return a data set of these cells, with the batches and types that they have."""
+    """Return a data set of these cells, without unused batches and types."""
     adata = dataset.adata[cells].copy()
     for key in ("batch", "cell_type"):
         adata.obs[key] = adata.obs[key].cat.remove_unused_categories()
@@ -191,10 +191,9 @@ def subset(dataset: Dataset, cells: np.ndarray) -> Dataset:
 
 
 def sample(dataset: Dataset, max_cells: int | None, seed: int) -> Dataset:
-    """Return a sample with the same share of every type in every batch, five cells of each at least.
+    """Return a sample with the same share of every type in every batch, but at least five cells.
 
-    Groups keep five cells, so that rare types stay in the data; a sample may exceed ``max_cells``
-    by that.
+    So rare types stay in the data, and a sample may have a few more cells than ``max_cells``.
     """
     obs = dataset.adata.obs.reset_index(drop=True)
     if max_cells is None or len(obs) <= max_cells:

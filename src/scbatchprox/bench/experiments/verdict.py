@@ -1,4 +1,4 @@
-"""Sentences that follow from numbers: who is better than whom, how often, and what that says."""
+"""Sentences that follow from numbers: how often a method is better, and whether that supports a claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 __all__ = ["MARGIN", "Comparison", "compare", "pairs", "variants"]
 
-#: Differences below this are none: scores are printed with three digits, and depend on a split.
+#: Smaller differences are not clear: scores are printed with three digits, and depend on the split.
 MARGIN = 0.005
 
 
@@ -20,9 +20,9 @@ class Comparison:
     Attributes
     ----------
     method, baseline, metric
-        Who is compared, with whom, and by what.
+        The methods that are compared, and the score.
     better, worse, even
-        In how many comparisons the method is clearly higher, clearly lower, or neither.
+        Number of comparisons in which the method is clearly higher, clearly lower, or neither.
     """
 
     method: str
@@ -38,34 +38,34 @@ class Comparison:
         return self.better + self.worse + self.even
 
     def sentence(self, of: str = "pairs of data set and upstream") -> str:
-        """Say it."""
+        """Return the counts as a sentence."""
         if not self.n:
-            return f"{self.metric}: {self.method} and {self.baseline} have no {of} in common."
+            return f"{self.metric}: {self.method} and {self.baseline} share no {of}."
         return (
             f"{self.metric}: {self.method} is above {self.baseline} on {self.better} of {self.n} "
-            f"{of}, below on {self.worse}, and level on {self.even}."
+            f"{of}, below on {self.worse}, not clearly different on {self.even}."
         )
 
     def on(self, claim: str) -> str:
-        """Say whether that is what the paper claims, namely that the method is above everywhere."""
+        """Return a sentence on the paper's claim that the method is better everywhere."""
         if not self.n:
-            return f"Nothing here speaks for or against the paper's claim that {claim}."
+            return f"There is no data on the paper's claim that {claim}."
         if self.better == self.n:
-            word = "agrees with"
+            word = "supports"
         elif self.better > self.worse and 2 * self.better >= self.n:
-            word = "agrees only in part with"
+            word = "partly supports"
         else:
             word = "does not support"
         return f"This {word} the paper's claim that {claim}."
 
 
 def variants(rows: pd.DataFrame) -> list[str]:
-    """Return the variants of scBatchProx that there are rows of, in their order."""
+    """Return the variants of scBatchProx in the rows, in their order."""
     return [name for name in dict.fromkeys(rows["method"]) if name.startswith("batchprox")]
 
 
 def pairs(rows: pd.DataFrame, metric: str, method: str, baseline: str) -> pd.DataFrame:
-    """Return both methods' values side by side, wherever everything else is the same."""
+    """Return a table of both methods' values, in rows where everything else is the same."""
     chosen = rows[(rows["metric"] == metric) & rows["method"].isin([method, baseline])]
     others = ["dataset", "upstream", "condition", "step", "run"]
     wide = chosen.pivot_table(index=others, columns="method", values="value", observed=True)
@@ -83,7 +83,7 @@ def compare(
 ) -> Comparison:
     """Compare two methods within each group of rows.
 
-    A difference is clear if its mean is further from 0 than :data:`MARGIN` and than twice its
+    A difference is clear if its mean is further from 0 than both :data:`MARGIN` and twice its
     standard error over the pairs of a group.
     """
     better = worse = even = 0

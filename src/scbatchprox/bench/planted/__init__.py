@@ -1,4 +1,4 @@
-"""Batch effects whose truth is known, planted in cells of one real batch."""
+"""Known batch effects, added to ("planted in") the cells of one real batch."""
 
 from .sets import KINDS, Kind, Planted, displacement_error, plant, possible, type_distance
 

@@ -1,7 +1,8 @@
-"""What a batch does to its cells: how far each of them is displaced.
+"""Planted batch effects: the displacement of each cell.
 
-An effect takes cells, their batches and types as codes, the typical distance between types, and a generator,
-and gives a displacement of each cell. The first batch stays where it is: only relative positions matter.
+An effect takes cells, their batches and types as codes, the typical distance between types and a random
+generator, and returns the displacement of each cell. The first batch is fixed, since only relative
+positions matter.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from ...kernels.arrays import Floats, Ints
 
 __all__ = ["Effect", "by_type", "field", "nothing", "scale", "shift"]
 
-#: Waves that a random field is the sum of.
+#: Number of waves whose sum is a random field.
 _WAVES = 200
 
 Effect = Callable[[Floats, Ints, Ints, float, np.random.Generator], Floats]
 
 
 def nothing(Z: Floats, batch: Ints, types: Ints, unit: float, rng: np.random.Generator) -> Floats:
-    """No effect at all."""
+    """Return no displacement."""
     return np.zeros_like(Z)
 
 
@@ -40,7 +41,7 @@ def shift(size: float) -> Effect:
 
 
 def by_type(common: float, own: float) -> Effect:
-    """Return a shift that all types of a batch share, and a further one for each of them."""
+    """Return a shift common to all types of a batch, plus a shift of each type."""
 
     def effect(
         Z: Floats, batch: Ints, types: Ints, unit: float, rng: np.random.Generator
@@ -55,11 +56,11 @@ def by_type(common: float, own: float) -> Effect:
 
 
 def field(size: float) -> Effect:
-    r"""Return a smooth random displacement, of this size in the root mean square.
+    r"""Return a smooth random displacement; ``size`` is its root mean square.
 
-    :math:`\sum_j a_j \cos(w_j \cdot z + \varphi_j)` with normal :math:`a_j`, and :math:`w_j` normal with
-    one over the distance between types for a deviation: cells of a type move much alike, those of two
-    types do not.
+    :math:`\sum_j a_j \cos(w_j \cdot z + \varphi_j)` with normal :math:`a_j` and :math:`w_j`. The standard
+    deviation of :math:`w_j` is one over the distance between types, so cells of one type have similar
+    displacements and cells of different types do not.
     """
 
     def effect(
@@ -79,7 +80,7 @@ def field(size: float) -> Effect:
 
 
 def scale(low: float, high: float, size: float) -> Effect:
-    """Return a scale for each coordinate, about the batch's mean, and a shift of this size."""
+    """Return a scale of each coordinate about the mean of the batch, plus a shift of this size."""
 
     def effect(
         Z: Floats, batch: Ints, types: Ints, unit: float, rng: np.random.Generator
@@ -95,6 +96,6 @@ def scale(low: float, high: float, size: float) -> Effect:
 
 
 def _directions(n: int, d: int, rng: np.random.Generator) -> Floats:
-    """Random directions, of length 1."""
+    """Return random directions of length 1."""
     found = rng.normal(size=(n, d))
     return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))

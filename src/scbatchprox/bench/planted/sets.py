@@ -1,4 +1,4 @@
-"""Cells of one batch, made several with an effect that is known: what is right can be told cell by cell."""
+"""Cells of one batch, split into several batches with a known effect, so that the truth is known per cell."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["KINDS", "Kind", "Planted", "displacement_error", "plant", "possible"
 
 @dataclass(frozen=True)
 class Kind:
-    """How batches are made, and what is done to them.
+    """How batches are made, and which effect is planted.
 
     Attributes
     ----------
     about
-        In words.
+        Description for the page.
     split, effect
-        Who is in which batch, and how far each cell is displaced.
+        The batch of each cell, and the displacement of each cell.
     """
 
     about: str
@@ -37,22 +37,22 @@ class Kind:
 
     @property
     def null(self) -> bool:
-        """Whether nothing is displaced, so that the right thing is to do nothing."""
+        """Whether nothing is displaced, so that no refinement is the best refinement."""
         return self.effect is nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """Cells in batches that were made, and the displacement that would undo the effect.
+    """Cells in planted batches, and the displacement that would undo the effect.
 
     Attributes
     ----------
     Z, batch, cell_type
         (N, d) cells with the effect, and one label of each kind per cell.
     truth
-        (N, d) what to add to ``Z`` to have the cells as they were, up to a translation of all.
+        (N, d) displacement from ``Z`` to the original cells, up to a translation of all cells.
     rows
-        (N,) which of the original cells these are.
+        (N,) positions of these cells among the original cells.
     unit
         The typical distance between types, before the effect.
     """
@@ -71,14 +71,16 @@ def _half(n: int) -> int:
 
 KINDS: dict[str, Kind] = {
     "null": Kind("two random halves", halves),
-    "null_unequal": Kind("1 to 50, or 30 cells in the small one", unequal(50)),
-    "null_many_10": Kind("10 random batches, 40 cells in each at least", many(10, 3)),
-    "null_many_30": Kind("30 random batches, 40 cells in each at least", many(30, 11)),
+    "null_unequal": Kind(
+        "two random batches, 1 to 50, at least 30 cells in the small one", unequal(50)
+    ),
+    "null_many_10": Kind("10 random batches of at least 40 cells", many(10, 3)),
+    "null_many_30": Kind("30 random batches of at least 40 cells", many(30, 11)),
     "missing_one": Kind("halves, one without a type", missing(lambda n: 1)),
     "missing_several": Kind(
-        "halves, one without half of the types, two at least", missing(lambda n: max(2, _half(n)))
+        "halves, one without half of the types (at least two)", missing(lambda n: max(2, _half(n)))
     ),
-    "private": Kind("halves that have lost a type each", private),
+    "private": Kind("halves, each without a different type", private),
     **{
         f"shift_{size:g}": Kind(
             f"halves, one shifted by {size:g} of the distance between types", halves, shift(size)
@@ -91,13 +93,17 @@ KINDS: dict[str, Kind] = {
         shift(1.0),
     ),
     "type_shift": Kind(
-        "one half shifted by .5, and each of its types by .25 more", halves, by_type(0.5, 0.25)
+        "one half shifted by 0.5, and each of its types by 0.25 more", halves, by_type(0.5, 0.25)
     ),
-    "field": Kind("one half displaced by .5 in a smooth random field", halves, field(0.5)),
+    "field": Kind("one half displaced by 0.5 in a smooth random field", halves, field(0.5)),
     "scale": Kind(
-        "one half shifted by .5, its coordinates scaled by .7 to 1.4", halves, scale(0.7, 1.4, 0.5)
+        "one half shifted by 0.5, its coordinates scaled by 0.7 to 1.4",
+        halves,
+        scale(0.7, 1.4, 0.5),
     ),
-    "shift_many": Kind("10 batches, each shifted by 1 its own way", many(10, 3), shift(1.0)),
+    "shift_many": Kind(
+        "10 batches, each shifted by 1 in a different direction", many(10, 3), shift(1.0)
+    ),
 }
 
 
@@ -111,8 +117,8 @@ def plant(Z: Any, cell_type: Any, kind: str, *, seed: int = 0) -> Planted:
     kind
         One of :data:`KINDS`.
     seed
-        Of everything random. Kinds that split alike have the same cells in the same batches, and
-        shifts of all sizes go the same way, so that they can be compared.
+        Seed of everything random. Kinds with the same split have the same cells in the same batches, and
+        shifts of all sizes have the same direction, so that they can be compared.
     """
     Z = embedding(Z)
     types = groups(cell_type, len(Z), "cell type")
@@ -126,7 +132,7 @@ def plant(Z: Any, cell_type: Any, kind: str, *, seed: int = 0) -> Planted:
 
 
 def possible(cell_type: Any, kind: str, *, seed: int = 0) -> str | None:
-    """Return why cells of these types do not allow a kind; nothing if they do."""
+    """Return why a kind cannot be planted in cells of these types; ``None`` if it can."""
     try:
         _split(groups(cell_type, len(cell_type), "cell type"), kind, seed)
     except BadValue as reason:
@@ -141,25 +147,27 @@ def type_distance(Z: Any, cell_type: Any) -> float:
     means = [Z[rows].mean(0) for rows in types.rows() if rows.size]
     unit = float(np.median(pdist(means))) if len(means) > 1 else 0.0
     if not unit > 0:
-        raise BadValue(f"Expected two cell types at some distance, found {len(means)}: {unit:g}.")
+        raise BadValue(
+            f"Expected two cell types with different means, found {len(means)} at distance {unit:g}."
+        )
     return unit
 
 
 def displacement_error(planted: Planted, after: Any) -> float:
-    """How far cells are from where they should have gone, in units of the distance between types.
+    """How far displacements are from the truth, in units of the distance between types.
 
-    The root mean squared length of ``after - Z - truth`` about its mean over all cells: moving all
-    cells alike is neither right nor wrong. ``displacement_error(planted, planted.Z)`` is that of doing
-    nothing.
+    The root mean squared length of ``after - Z - truth`` about its mean over all cells, because a
+    translation of all cells does not matter. ``displacement_error(planted, planted.Z)`` is the error
+    without refinement.
     """
     after = embedding(after)
     if after.shape != planted.Z.shape:
         raise BadValue(
             f"Expected the planted cells, {planted.Z.shape}, after refinement, found {after.shape}."
         )
-    left = after - planted.Z - planted.truth
-    left = left - left.mean(0)
-    return float(np.sqrt((left**2).sum(1).mean()) / planted.unit)
+    error = after - planted.Z - planted.truth
+    error = error - error.mean(0)
+    return float(np.sqrt((error**2).sum(1).mean()) / planted.unit)
 
 
 def _split(types: Labels, kind: str, seed: int) -> Ints:

@@ -1,7 +1,7 @@
-"""Batches made out of cells that were one: drawn at random, and some types taken from a side.
+"""Random splits of the cells of one batch into several; some remove types from a batch.
 
-A split takes the type of each cell, as codes, and a generator, and gives the batch of each cell: 0, 1, ...,
-or :data:`GONE` for a cell that is taken away.
+A split takes the type of each cell as a code and a random generator, and returns the batch of each cell: 0,
+1, ..., or :data:`GONE` for a cell that is removed.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from ...kernels.arrays import Ints
 
 __all__ = ["GONE", "Split", "halves", "many", "missing", "movable", "private", "unequal"]
 
+#: Code of removed cells.
 GONE = -1
-#: Cells that a type must have for its absence to be noticed, a side to be a batch, and one of many.
+#: Fewest cells of a type that may be removed, of one of two batches, and of one of many batches.
 ENOUGH, SIDE, ONE_OF_MANY = 10, 30, 40
-#: Choices of types that are tried before a side is said to be too small to lose any.
+#: Random choices of types to remove, before a batch is found to be too small.
 _TRIES = 50
 
 Split = Callable[[Ints, np.random.Generator], Ints]
 
 
 def halves(types: Ints, rng: np.random.Generator) -> Ints:
-    """Two batches of equal size."""
+    """Return two batches of equal size."""
     return _drawn(types.size, [types.size // 2], rng)
 
 
 def unequal(ratio: int) -> Split:
-    """Return a split in which the first batch has ``ratio`` times the cells of the second, if it can."""
+    """Return a split whose first batch has ``ratio`` times the cells of the second, if there are enough."""
 
     def split(types: Ints, rng: np.random.Generator) -> Ints:
         small = max(SIDE, round(types.size / (ratio + 1)))
@@ -40,7 +41,7 @@ def unequal(ratio: int) -> Split:
 
 
 def many(n_batches: int, least: int) -> Split:
-    """Return a split into so many batches, or as many as there are cells for, but ``least``."""
+    """Return a split into ``n_batches``, or fewer if there are few cells, but at least ``least``."""
 
     def split(types: Ints, rng: np.random.Generator) -> Ints:
         n = min(n_batches, types.size // ONE_OF_MANY)
@@ -54,7 +55,7 @@ def many(n_batches: int, least: int) -> Split:
 
 
 def missing(how_many: Callable[[int], int]) -> Split:
-    """Return halves, the second of which has lost ``how_many`` of its types; one at least is left."""
+    """Return a split into halves, with ``how_many`` types removed from the second; at least one remains."""
 
     def split(types: Ints, rng: np.random.Generator) -> Ints:
         batch, known = halves(types, rng), movable(types)
@@ -64,7 +65,7 @@ def missing(how_many: Callable[[int], int]) -> Split:
 
 
 def private(types: Ints, rng: np.random.Generator) -> Ints:
-    """Halves that have lost a type each, another one, and share a third at least."""
+    """Return halves that each lack a different type, and share at least one type."""
     batch, known = halves(types, rng), movable(types)
     if known.size < 3:
         raise BadValue(f"Expected three types of {ENOUGH} cells, found {known.size}.")
@@ -74,13 +75,13 @@ def private(types: Ints, rng: np.random.Generator) -> Ints:
 
 
 def movable(types: Ints) -> Ints:
-    """Types with enough cells."""
+    """Return types with enough cells."""
     found: Ints = np.flatnonzero(np.bincount(types) >= ENOUGH)
     return found
 
 
 def _drawn(n: int, cuts: list[int], rng: np.random.Generator) -> Ints:
-    """Batches of cells in random order, cut at these places."""
+    """Return batches: cells in random order, cut at these positions."""
     edges = np.array([0, *cuts, n])
     if np.diff(edges).min() < SIDE:
         raise BadValue(f"Expected batches of {SIDE} cells, found {n} cells for {len(cuts) + 1}.")
@@ -92,13 +93,13 @@ def _drawn(n: int, cuts: list[int], rng: np.random.Generator) -> Ints:
 def _without(
     batch: Ints, types: Ints, side: int, known: Ints, n: int, rng: np.random.Generator
 ) -> Ints:
-    """Take ``n`` of the known types from one side, such that it remains a batch."""
+    """Remove ``n`` of the known types from the batch ``side``, if enough cells remain."""
     if not 0 < n < known.size:
         raise BadValue(
-            f"Expected more than {n} types of {ENOUGH} cells to take {n} away, found {known.size}."
+            f"Expected more than {n} types of {ENOUGH} cells to remove {n}, found {known.size}."
         )
     for _ in range(_TRIES):
-        lost = (batch == side) & np.isin(types, rng.choice(known, n, replace=False))
-        if lost.any() and (batch == side).sum() - lost.sum() >= SIDE:
-            return np.where(lost, GONE, batch)
+        removed = (batch == side) & np.isin(types, rng.choice(known, n, replace=False))
+        if removed.any() and (batch == side).sum() - removed.sum() >= SIDE:
+            return np.where(removed, GONE, batch)
     raise BadValue(f"Expected {SIDE} cells to be left without {n} of the types, found fewer.")

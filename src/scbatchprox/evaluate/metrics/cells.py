@@ -1,4 +1,4 @@
-"""What every metric takes: an embedding as an array, and labels of its cells as codes."""
+"""The input of every metric: an embedding as an array, and the labels of its cells as codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Cells", "embedding", "groups", "sample"]
 
 
 def embedding(Z: Any) -> Floats:
-    """Return an embedding as a dense float64 array of two cells or more, all finite."""
+    """Return an embedding as a dense float64 array; it must be finite and have at least two cells."""
     Z = check_embedding(Z)
     dense: Floats = np.asarray(Z.toarray() if sp.issparse(Z) else Z, np.float64)
     if len(dense) < 2:
@@ -28,10 +28,10 @@ def embedding(Z: Any) -> Floats:
 
 
 def groups(labels: Any, n_cells: int, what: str) -> Labels:
-    """Encode one label per cell; ``what`` one of them is called is for errors about them."""
+    """Encode one label per cell; errors call a label ``what``."""
     try:
         return Labels.of(labels, n_cells)
-    except InputError as error:  # in which they are called batch labels
+    except InputError as error:  # its message says "batch label"
         raise type(error)(str(error).replace("batch label", what)) from None
 
 
@@ -45,12 +45,12 @@ class Cells:
 
     @classmethod
     def of(cls, Z: Any, batch: Any, cell_type: Any) -> Cells:
-        """Check and encode what a user hands in."""
+        """Check and encode the input of a user."""
         Z = embedding(Z)
         return cls(Z, groups(batch, len(Z), "batch label"), groups(cell_type, len(Z), "cell type"))
 
     def at(self, rows: Ints) -> Cells:
-        """Return some of the cells, among which are all batches and all types."""
+        """Return a subset of the cells that has all batches and all types."""
         batch, cell_type = self.batch, self.cell_type
         return Cells(
             self.Z[rows],
@@ -62,8 +62,8 @@ class Cells:
 def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:
     """Choose about ``most`` cells: the same share of every type in every batch, and at least one.
 
-    The choice depends on the labels and the seed alone, so embeddings of the same cells are compared
-    on the same ones.
+    The choice depends only on the labels and the seed, so embeddings of the same cells are compared on
+    the same sample.
     """
     n = batch.codes.size
     if n <= most:

@@ -1,4 +1,4 @@
-"""How well cell types can be told from an embedding: held-out cells, and held-out batches."""
+"""How well a classifier predicts cell types from an embedding: of held-out cells, and of held-out batches."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .cells import embedding, groups
 
 __all__ = ["affected_f1", "leave_one_batch_out_f1", "macro_f1"]
 
-#: Coefficients up to which Newton steps, cubic in their number, are the fast way.
+#: With more coefficients than this, lbfgs is faster than Newton steps, whose cost is cubic in them.
 _NEWTON = 2000
 
 
 def macro_f1(Z: Any, cell_type: Any, *, test_size: float = 0.2, seed: int = 0) -> float:
     """Macro-F1 of a class-balanced logistic regression on a fixed stratified split, as in the paper.
 
-    The split depends on the labels and the seed alone, so embeddings of the same cells are compared
-    on the same test cells. A type of one cell cannot be both learned and tested and is left out; NaN
-    where fewer than two types remain.
+    The split depends only on the labels and the seed, so embeddings of the same cells are compared on
+    the same test cells. A type with one cell cannot be in both training and test cells and is left out.
+    NaN if fewer than two types remain.
     """
     held_out = _held_out(Z, cell_type, test_size, seed)
     if held_out is None:
@@ -42,8 +42,8 @@ def affected_f1(
 ) -> float:
     """F1 of one cell type, by the classifier and the split of :func:`macro_f1`.
 
-    The paper's "affected-cell-type F1": of the type that is rarer in, or missing from, one batch.
-    NaN where that type, or all others, have a single cell.
+    The paper's "affected-cell-type F1": the affected type is rare in one batch, or missing from it.
+    NaN if that type has a single cell, or if every other type has.
     """
     held_out = _held_out(Z, cell_type, test_size, seed)
     if held_out is None:
@@ -60,11 +60,11 @@ def affected_f1(
 
 
 def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -> float:
-    """Macro-F1 of labels carried over from all other batches, averaged over batches.
+    """Macro-F1 of labels transferred from all other batches, averaged over batches.
 
-    Each batch in turn is labelled by a vote of the k nearest cells of the other batches. Counted are
-    its cells of types that another batch has too; its macro-F1 is over those of these types that it
-    holds, and batches weigh alike. NaN where no batch shares a type with another.
+    Each batch in turn is labelled by a vote of the k nearest cells of the other batches. Only its cells
+    of types that another batch has too are counted, and the macro-F1 is over these types. All batches
+    have the same weight. NaN if no batch shares a type with another.
     """
     Z = embedding(Z)
     types, batches = groups(cell_type, len(Z), "cell type"), groups(batch, len(Z), "batch label")
@@ -84,7 +84,7 @@ def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -
 def _held_out(
     Z: Any, cell_type: Any, test_size: float, seed: int
 ) -> tuple[Ints, Ints, list[Any]] | None:
-    """Types of the test cells, true and predicted, as codes, and what the codes stand for."""
+    """Return the true and predicted types of the test cells as codes, and the names of the codes."""
     Z = embedding(Z)
     types = groups(cell_type, len(Z), "cell type")
     cells = np.flatnonzero(types.n[types.codes] > 1)
@@ -99,14 +99,14 @@ def _held_out(
             f"{n_test} and {cells.size - n_test}."
         )
     train, test = train_test_split(cells, test_size=test_size, stratify=codes, random_state=seed)
-    # Few coordinates, many cells: Newton steps reach the optimum where lbfgs takes a thousand.
+    # With few coordinates and many cells, a few Newton steps replace about a thousand of lbfgs.
     newton = Z.shape[1] * n_types <= _NEWTON
     classifier = LogisticRegression(
         class_weight="balanced", solver="newton-cholesky" if newton else "lbfgs", max_iter=5000
     )
-    Z = Z - Z.mean(0)  # the intercept is free: nothing changes but the conditioning
+    Z = Z - Z.mean(0)  # better conditioned; the result is the same, since the intercept is free
     with one_blas_thread(), warnings.catch_warnings():
-        # Of coordinates that are constant, or in the thousands: scikit-learn goes on by itself.
+        # With constant coordinates, or values in the thousands, scikit-learn switches to lbfgs itself.
         warnings.filterwarnings("ignore", "(?s).*will now resort to lbfgs")
         classifier.fit(Z[train], types.codes[train])
     return types.codes[test], classifier.predict(Z[test]), types.batches.tolist()

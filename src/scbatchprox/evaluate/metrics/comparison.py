@@ -1,4 +1,4 @@
-"""Several embeddings of the same cells, scored against the first."""
+"""Several embeddings of the same cells, compared with the first."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Comparison", "compare"]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Scores of embeddings, and what became of the first one's cells in the others.
+    """Scores of embeddings, and how far cells moved from the first to each of the others.
 
     Attributes
     ----------
     scores
         A row per score, a column per embedding.
     stability
-        The rows of :func:`.stability` for every embedding but the first; ``rep`` says which.
+        The rows of :func:`.stability` for every embedding but the first, which ``rep`` names.
     """
 
     scores: pd.DataFrame
@@ -33,14 +33,14 @@ class Comparison:
 
     @property
     def change(self) -> pd.DataFrame:
-        """Differences to the first embedding; a spread between splits has none."""
+        """Differences from the first embedding; the spreads between splits are left out."""
         spread = [name for name in self.scores.index if name.endswith("_sd")]
         scores = self.scores.drop(index=spread)
         first, *others = scores
         return scores[others].sub(scores[first], axis=0)
 
     def long(self) -> pd.DataFrame:
-        """Everything in one table, a number per row: of all cells first, then of groups of them."""
+        """Return one table with a number per row: scores of all cells first, then of groups of cells."""
         value, change = (
             table.reset_index().melt("score", var_name="rep", value_name=name)
             for name, table in (("value", self.scores), ("change", self.change))
@@ -61,7 +61,7 @@ def compare(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Comparison:
-    """Score embeddings of the same cells; the first, unrefined one, is what the others start from.
+    """Score embeddings of the same cells; the first one is the unrefined embedding.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def compare(
     batch, cell_type, runs, seed
         As for :func:`.scores`.
     progress
-        Called as embeddings are done.
+        Called after each embedding.
     """
     if not embeddings:
         raise BadValue("Expected at least one embedding to score, found none.")
@@ -81,8 +81,8 @@ def compare(
         if done:
             moved.append(stability(before, Z, batch, cell_type).assign(rep=name))
         progress("score", (done + 1) * len(Z), len(embeddings) * len(Z))
-    none = ["kind", "name", "n", "moved", "relative", "neighbours_kept", "rep"]
+    columns_of = ["kind", "name", "n", "moved", "relative", "neighbours_kept", "rep"]
     return Comparison(
         pd.DataFrame(columns).rename_axis(index="score"),
-        pd.concat(moved, ignore_index=True) if moved else pd.DataFrame(columns=none),
+        pd.concat(moved, ignore_index=True) if moved else pd.DataFrame(columns=columns_of),
     )

@@ -1,4 +1,4 @@
-"""Removal of batch effects as in the paper's appendix: what scib-metrics does not offer, or not so."""
+"""Removal of batch effects as in the paper's appendix, where scib-metrics has another score or none."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .silhouettes import Silhouettes
 
 __all__ = ["asw_batch", "asw_batch_scib", "batch_variance", "kbet"]
 
+#: Significance level of the test.
 _ALPHA = 0.05
-#: Cells that a type needs for its batches to be tested.
+#: Types with fewer cells are not tested.
 _TESTABLE = 10
 
 
 def asw_batch(silhouettes: Silhouettes) -> float:
     r"""Batch ASW of the paper's appendix: :math:`1 - |s(i)|` of batch labels, averaged over all cells.
 
-    Where batches hold different cell types, these count as a batch effect; :func:`asw_batch_scib`
-    looks at one type at a time. scib-metrics now prefers BRAS, another quantity (cosine distances,
-    all other batches instead of the nearest).
+    If batches hold different cell types, these count as a batch effect; :func:`asw_batch_scib` scores one
+    type at a time. scib-metrics now recommends BRAS, another quantity (cosine distances, all other batches
+    instead of the nearest).
     """
     return float(1 - np.abs(silhouettes.batches).mean())
 
@@ -31,31 +32,32 @@ def asw_batch(silhouettes: Silhouettes) -> float:
 def asw_batch_scib(silhouettes: Silhouettes, cell_type: Labels) -> float:
     """Batch ASW of scIB: within each type, averaged over its cells, then over types.
 
-    The number of ``scib_metrics.silhouette_batch``, which compiles anew for every type and so takes
-    half a minute where this comes with the other silhouette widths. Types of one batch are left out;
-    NaN if there is no other.
+    Equal to ``scib_metrics.silhouette_batch``, which compiles again for every type and takes half a minute;
+    here the score comes from the same pass as the other silhouette widths. Types in one batch are left out.
+    NaN if no type remains.
     """
-    width = np.abs(silhouettes.batches_within_types)
-    defined = ~np.isnan(width)
+    absolute = np.abs(silhouettes.batches_within_types)
+    defined = ~np.isnan(absolute)
     types = cell_type.codes[defined]
     n = np.bincount(types)
-    total = np.bincount(types, width[defined])
+    total = np.bincount(types, absolute[defined])
     return float(1 - (total[n > 0] / n[n > 0]).mean()) if n.any() else float("nan")
 
 
 def kbet(cells: Cells) -> float:
-    r"""KBET per label: the share of neighbourhoods whose batches are those of the whole type.
+    r"""KBET per label: the share of neighbourhoods with the same batch frequencies as the whole type.
 
     For each type, every cell and its k nearest cells *of that type* are tested against the type's
     batch frequencies :math:`f_b`: with :math:`O_b` cells of batch b among :math:`m = k + 1`,
     :math:`\sum_b (O_b - m f_b)^2 / (m f_b)` is compared with the chi-squared distribution of
-    :math:`B - 1` degrees of freedom at the 5 % level. k is a quarter of the type's mean batch, but 10
-    to 70, as in scIB. Accepted shares are averaged over types; types of one batch, or of fewer than
-    ten cells, have no answer and are left out, as in scIB; NaN if there is no other.
+    :math:`B - 1` degrees of freedom at the 5 % level. As in scIB, k is a
+    quarter of the type's mean number of cells per batch, between 10 and 70. Accepted shares are averaged
+    over types. Types in one batch, or with fewer than ten cells, are left out, as in scIB. NaN if no type
+    remains.
 
-    The test is that of ``scib_metrics.kbet``. ``scib_metrics.kbet_per_label`` looks for neighbours in
-    a diffusion map of the neighbourhood graph, which scIB needs for methods that give a graph only;
-    here, as in the paper, they are neighbours in the embedding itself.
+    The test is that of ``scib_metrics.kbet``. ``scib_metrics.kbet_per_label`` finds neighbours in a
+    diffusion map of the neighbourhood graph, because some methods in scIB return only a graph; here, as in
+    the paper, they are neighbours in the embedding.
     """
     accepted = []
     for t in range(cells.cell_type.batches.size):
@@ -77,14 +79,14 @@ def batch_variance(Z: Floats, batch: Labels) -> float:
     r"""Share of the variance of an embedding that its batches explain (PCR), 0 to 1.
 
     The :math:`R^2` of regressing each principal component on the batch, averaged with the components'
-    variances as weights (``scib_metrics.utils.principal_component_regression``). A mean so weighted
-    over all components is the sum of squares between batches over that in all, whatever the axes, so
-    no decomposition is needed, and a constant coordinate is no division by zero. An embedding without
-    variance has none to explain: 0.
+    variances as weights (``scib_metrics.utils.principal_component_regression``). This
+    weighted mean is the sum of squares between batches divided by the total sum of squares, for any axes.
+    So no decomposition is needed, and a constant coordinate does not divide by zero. The result is 0 for an
+    embedding without variance.
     """
     centred = Z - Z.mean(0)
     sums = np.zeros((batch.batches.size, Z.shape[1]))
     np.add.at(sums, batch.codes, centred)
-    within = float((sums**2 / batch.n[:, None]).sum())
+    between = float((sums**2 / batch.n[:, None]).sum())
     total = float((centred**2).sum())
-    return within / total if total > 0 else 0.0
+    return between / total if total > 0 else 0.0

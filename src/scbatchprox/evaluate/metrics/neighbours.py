@@ -1,4 +1,4 @@
-"""What lies around a cell: exact nearest neighbours, batches among them, and whether they stay."""
+"""Nearest neighbours of cells: exact search, the batches among them, and how many a refinement keeps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from ...errors import BadValue
 from ...kernels.arrays import Floats, Ints
 from .cells import embedding, groups
 
-__all__ = ["Neighbours", "ilisi", "neighbours_kept"]
+__all__ = ["N_NEIGHBOURS", "Neighbours", "ilisi", "neighbours_kept"]
+
+#: Number of nearest neighbours of a cell that scores use, if the user gives none.
+N_NEIGHBOURS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """The k nearest cells of each cell, nearest first; the cell itself is not among them.
 
-    They are exact (scikit-learn): an approximate search would add a difference between embeddings
-    that is not there.
+    The search is exact (scikit-learn): errors of an approximate search would look like differences
+    between embeddings.
     """
 
     indices: Ints
@@ -29,26 +32,26 @@ class Neighbours:
 
     @classmethod
     def of(cls, Z: Floats, k: int) -> Neighbours:
-        """Find them; all other cells, where there are fewer than k."""
-        # About the mean: distances of cells far from the origin would lose digits.
+        """Find the k nearest cells, or all other cells if there are fewer."""
+        # Centred, because distances between cells far from the origin lose digits.
         search = NearestNeighbors(n_neighbors=min(k, len(Z) - 1)).fit(Z - Z.mean(0))
         distances, indices = search.kneighbors()
         return cls(indices, distances)
 
 
-def ilisi(Z: Any, batch: Any, *, k: int = 30) -> float:
-    r"""Batch diversity among a cell's nearest neighbours, 0 (one batch only) to 1 (all alike).
+def ilisi(Z: Any, batch: Any, *, k: int = N_NEIGHBOURS) -> float:
+    r"""Batch diversity among a cell's nearest neighbours, 0 (one batch only) to 1 (equal shares).
 
     The paper's iLISI, :math:`1 / \sum_b p_{ib}^2` with :math:`p_{ib}` the share of batch b among the k
     nearest neighbours of cell i, averaged over cells and scaled by the number of batches B:
-    :math:`(\mathrm{iLISI} - 1) / (B - 1)`. NaN where there is one batch only.
+    :math:`(\mathrm{iLISI} - 1) / (B - 1)`. NaN if there is only one batch.
     """
     Z = embedding(Z)
     return mean_ilisi(Neighbours.of(Z, k).indices, groups(batch, len(Z), "batch label"))
 
 
 def mean_ilisi(near: Ints, batch: Labels) -> float:
-    """:func:`ilisi` of neighbours that are known already (cells x k)."""
+    """:func:`ilisi` from given neighbours (cells x k)."""
     n_batches = batch.batches.size
     if n_batches < 2:
         return float("nan")
@@ -57,14 +60,14 @@ def mean_ilisi(near: Ints, batch: Labels) -> float:
     return (diversity - 1.0) / (n_batches - 1)
 
 
-def neighbours_kept(before: Any, after: Any, *, k: int = 30, batch: Any = None) -> Floats:
+def neighbours_kept(before: Any, after: Any, *, k: int = N_NEIGHBOURS, batch: Any = None) -> Floats:
     """Share of each cell's k nearest neighbours before that are among its k nearest after.
 
-    One number per cell, 0 to 1; about k / n for an embedding that has nothing to do with the first.
-    The two need not have the same number of coordinates.
+    One number per cell, 0 to 1; about k / n for an unrelated embedding. The two embeddings may have
+    different numbers of coordinates.
 
-    With ``batch``, neighbours are searched among the cells of the own batch alone: moving a batch as a
-    whole keeps all of them. A cell that is alone in its batch has none to keep: NaN.
+    With ``batch``, neighbours are searched only among the cells of the same batch: moving a whole batch
+    keeps all of them. NaN for the only cell of a batch.
     """
     first, second = same_cells(before, after)
     if batch is None:
@@ -76,8 +79,8 @@ def neighbours_kept(before: Any, after: Any, *, k: int = 30, batch: Any = None) 
     return kept
 
 
-def mean_kept_in_batch(before: Any, after: Any, batch: Any, *, k: int = 30) -> float:
-    """Mean of :func:`neighbours_kept` within batches, over the cells that have neighbours there."""
+def mean_kept_in_batch(before: Any, after: Any, batch: Any, *, k: int = N_NEIGHBOURS) -> float:
+    """Mean of :func:`neighbours_kept` within batches, over cells with neighbours in their batch."""
     kept = neighbours_kept(before, after, k=k, batch=batch)
     known = kept[~np.isnan(kept)]
     return float(known.mean()) if known.size else float("nan")
@@ -95,7 +98,7 @@ def same_cells(before: Any, after: Any) -> tuple[Floats, Floats]:
 
 def _kept(first: Floats, second: Floats, k: int) -> Floats:
     a, b = (Neighbours.of(Z, k).indices for Z in (first, second))
-    # A number of its own for every pair of cells, so that all are looked up at once.
+    # Every pair of cells gets a unique number, so that one lookup finds all pairs.
     row = np.arange(len(a))[:, None] * len(a)
     kept: Floats = np.isin(a + row, b + row).mean(1)
     return kept

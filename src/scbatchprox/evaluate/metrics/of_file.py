@@ -1,4 +1,4 @@
-"""Embeddings of a file, scored: labels first, then only the rows that are looked at."""
+"""Score the embeddings of a file: read all labels first, then only the rows that are scored."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .scib_scores import FAST_CELLS, PROFILES
 
 __all__ = ["Scored", "evaluate_file"]
 
-#: Kinds of files in which an embedding has a name of its own, not a beginning of names of columns.
+#: Kinds of files in which an embedding has a name; in a table it is a prefix of column names.
 _BY_NAME = (".h5ad", ".zarr", ".npz")
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What was found, and of which cells.
+    """Scores of the embeddings of a file, and the labels of the scored cells.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Scored:
     batch, cell_type
         Labels of the cells that were scored.
     n_in_file, n_unlabelled
-        Cells in the file, and those among them that have no type and were left out.
+        Number of cells in the file, and of cells without a type, which were left out.
     """
 
     comparison: Comparison
@@ -50,7 +50,7 @@ class Scored:
 
     @property
     def n_cells(self) -> int:
-        """Cells that were scored: all that have a type, or a sample of them."""
+        """Number of scored cells: all with a type, or a sample of them."""
         return int(self.batch.codes.size)
 
 
@@ -71,8 +71,8 @@ def evaluate_file(
     Parameters
     ----------
     path
-        A file that holds embeddings by name: ``.h5ad``, ``.zarr``, ``.npz``, or a table, in which a
-        name is what the names of the columns begin with.
+        A file that holds embeddings by name: ``.h5ad``, ``.zarr``, ``.npz``, or a table, in which the
+        name is a prefix of column names.
     batch_key, label_key
         Columns with the batch and the type of each cell. Cells without a type are left out.
     reps
@@ -82,7 +82,7 @@ def evaluate_file(
     profile, runs, seed
         As for :func:`.scores`.
     progress
-        Called as embeddings are done.
+        Called after each embedding.
     """
     one_of("profile", profile, PROFILES)
     _check_reps(reps)
@@ -117,8 +117,7 @@ def _check_file(file: CellFile, reps: Sequence[str]) -> None:
     for a, b in permutations(reps, 2):
         if b.startswith(a):
             raise BadValue(
-                f"Expected beginnings of columns' names that tell embeddings apart, found {a!r} and "
-                f"{b!r}."
+                f"Expected names that are not prefixes of each other, found {a!r} and {b!r}."
             )
 
 
@@ -131,7 +130,7 @@ def _types(file: CellFile, label_key: str) -> pd.Series:
 
 
 def _read(file: CellFile, rep: str, rows: Ints, n_cells: int) -> np.ndarray:
-    """Read the chosen rows of an embedding, in stretches, so that the others are never all there."""
+    """Read the chosen rows of an embedding in blocks, so that the whole is never in memory."""
     stored = file.embedding(rep)
     check_embedding(stored[0:1])
     n, d = stored.shape

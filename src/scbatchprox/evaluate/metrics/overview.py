@@ -10,14 +10,11 @@ from ...errors import BadValue
 from ...kernels.arrays import Floats
 from .cells import Cells, embedding
 from .classification import leave_one_batch_out_f1, macro_f1
-from .neighbours import Neighbours, mean_ilisi, mean_kept_in_batch
+from .neighbours import N_NEIGHBOURS, Neighbours, mean_ilisi, mean_kept_in_batch
 from .scib_scores import NEAREST, chosen, scib_of
 from .within import mixing_of, over_corrected, variance_kept
 
 __all__ = ["neighbourhood_scores", "scores"]
-
-#: Neighbours that mixing, over-correction and what is kept are looked at among.
-_NEAR = 30
 
 
 def scores(
@@ -35,14 +32,14 @@ def scores(
     Parameters
     ----------
     Z, batch, cell_type, before, profile, seed
-        As for :func:`.scib`; the fast profile holds for all scores.
+        As for :func:`.scib`; the fast profile applies to all scores.
     runs
-        Splits, of seeds ``seed``, ``seed + 1``, ..., that ``macro_f1`` is the mean of.
+        Number of splits, with seeds ``seed``, ``seed + 1``, ...; ``macro_f1`` is the mean over them.
 
     Returns
     -------
     dict
-        ``macro_f1`` (and, of several runs, ``macro_f1_sd``), ``lobo_f1``, ``silhouette`` (of cell
+        ``macro_f1`` (and ``macro_f1_sd`` for several runs), ``lobo_f1``, ``silhouette`` (of cell
         types, -1 to 1), ``ilisi_30``, ``mixing_within_types``, ``over_correction`` (lower is better),
         with ``before`` also ``variance_kept`` and ``neighbours_kept_in_batch`` (the mean of
         :func:`.neighbours_kept` within batches), and all that :func:`.scib` returns.
@@ -64,21 +61,21 @@ def scores(
 
 
 def neighbourhood_scores(Z: Any, batch: Any, cell_type: Any, before: Any) -> dict[str, float]:
-    """Return the scores of :func:`scores` that look at neighbours and spread; they need no scIB."""
+    """Return the scores of :func:`scores` that use neighbours and spread; they do not need scib-metrics."""
     cells = Cells.of(Z, batch, cell_type)
-    return _by_neighbours(cells, Neighbours.of(cells.Z, _NEAR), embedding(before))
+    return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS), embedding(before))
 
 
 def _by_neighbours(cells: Cells, near: Neighbours, before: Floats | None) -> dict[str, float]:
-    """Scores from neighbours that are known already, 30 or more of each cell."""
+    """Return scores from given neighbours, at least ``N_NEIGHBOURS`` of each cell."""
     Z, batch, cell_type = cells.Z, cells.batch, cells.cell_type
     found = {
         "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
-        "ilisi_30": mean_ilisi(near.indices[:, :_NEAR], batch),
-        "mixing_within_types": mixing_of(cells, _NEAR),
-        "over_correction": over_corrected(near.indices[:, :_NEAR], batch, cell_type),
+        "ilisi_30": mean_ilisi(near.indices[:, :N_NEIGHBOURS], batch),
+        "mixing_within_types": mixing_of(cells, N_NEIGHBOURS),
+        "over_correction": over_corrected(near.indices[:, :N_NEIGHBOURS], batch, cell_type),
     }
     if before is not None:
         found["variance_kept"] = variance_kept(before, Z, batch, cell_type)
-        found["neighbours_kept_in_batch"] = mean_kept_in_batch(before, Z, batch, k=_NEAR)
+        found["neighbours_kept_in_batch"] = mean_kept_in_batch(before, Z, batch, k=N_NEIGHBOURS)
     return found

@@ -1,4 +1,4 @@
-"""The scores of scIB, as the paper's appendix defines and sums them up."""
+"""The scores of scIB and their means, as defined in the paper's appendix."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .silhouettes import Silhouettes
 
 __all__ = ["BATCH", "BIO", "FAST_CELLS", "NEAREST", "PROFILES", "scib"]
 
-#: What Bio and Batch are means of.
+#: The scores whose means are Bio and Batch.
 BIO = ("nmi", "ari", "asw_cell", "isolated_f1", "clisi")
 BATCH = ("asw_batch", "ilisi", "kbet", "graph_connectivity", "pcr")
 PROFILES = ("full", "fast")
-#: About as many cells does the fast profile look at.
+#: Approximate number of cells that the fast profile scores.
 FAST_CELLS = 5_000
-#: Neighbours that scores are computed from: with the cell itself 90 for LISI and 15 for the graph, as
-#: in scib-metrics' own benchmark.
+#: Number of neighbours for LISI (90 with the cell itself), and for the graph with the cell itself, as in
+#: scib-metrics' own benchmark.
 NEAREST = 89
 _GRAPH = 15
-#: Cells below which neighbourhoods of LISI are too small to be any.
+#: With fewer cells, LISI is not defined.
 _FEWEST = 10
 
 
@@ -41,7 +41,7 @@ def scib(
     profile: str = "full",
     seed: int = 0,
 ) -> dict[str, float]:
-    r"""Score an integration: what is kept of biology, and what is removed of batches.
+    r"""Score an integration: conservation of biology, and removal of batch effects.
 
     Parameters
     ----------
@@ -50,18 +50,18 @@ def scib(
     batch, cell_type
         One label of each kind per cell.
     before
-        The embedding before integration, for ``pcr_comparison``; nothing else depends on it.
+        The embedding before integration; only ``pcr_comparison`` uses it.
     profile
         ``"full"``, or ``"fast"``: on about 5,000 cells, the same share of every type in every batch.
-        A sample has wider neighbourhoods: compare its scores with each other, not with full ones.
+        A sample has larger neighbourhoods: do not compare its scores with full ones.
     seed
-        Of the sample and of k-means.
+        Seed of the sample and of k-means.
 
     Returns
     -------
     dict
         All 0 to 1, higher is better (``ari`` is below 0 where clusters agree less than by chance);
-        NaN where a score is not defined.
+        NaN if a score is not defined.
 
         ``nmi``, ``ari``
             of k-means with the types (:func:`.conservation.nmi_ari`);
@@ -83,21 +83,21 @@ def scib(
             :math:`1 - R^2`, with the share of variance that batches explain
             (:func:`.mixing.batch_variance`);
         ``bio``, ``batch``
-            the mean of the first five, and of the second five, without those that are NaN;
+            the means of the first five and of the second five scores, without NaN;
         ``overall``
             0.6 Bio + 0.4 Batch.
 
-        Beside them, and part of no mean: ``asw_batch_scib``, batch ASW within types
+        Not part of these means: ``asw_batch_scib``, batch ASW within types
         (:func:`.mixing.asw_batch_scib`), and with ``before`` ``pcr_comparison``, scIB's
         :math:`1 - R^2 / R^2_{\mathrm{before}}`, at least 0 (and so 0 for ``before`` itself).
 
     Notes
     -----
-    With one batch there is nothing to mix: the scores of batch removal are NaN, and so are ``batch``
-    and ``overall``. So are those of conservation and ``bio`` with one cell type.
+    With one batch, the scores of batch removal, ``batch`` and ``overall`` are NaN. With one cell type, the
+    scores of conservation, ``bio`` and ``overall`` are NaN.
 
-    LISI weighs the 89 nearest neighbours by a Gaussian kernel of perplexity 30 and takes the median
-    over cells; :func:`.ilisi` takes plain shares, as the formula in the paper has them, and the mean.
+    LISI weights the 89 nearest neighbours by a Gaussian kernel of perplexity 30 and takes the median over
+    cells; :func:`.ilisi` takes unweighted shares, as in the paper's formula, and the mean.
     """
     cells, first = chosen(Z, batch, cell_type, before, profile, seed)
     return scib_of(cells, Neighbours.of(cells.Z, NEAREST), first, seed)
@@ -106,7 +106,7 @@ def scib(
 def chosen(
     Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int
 ) -> tuple[Cells, Floats | None]:
-    """Check what is handed in and return the cells that the profile looks at, and those before."""
+    """Check the input and return the cells that the profile scores, and their coordinates before."""
     one_of("profile", profile, PROFILES)
     cells = Cells.of(Z, batch, cell_type)
     if len(cells.Z) < _FEWEST:
@@ -116,7 +116,7 @@ def chosen(
         raise BadValue(
             f"Expected `before` to have the same cells as Z ({len(cells.Z)}), found {len(first)}."
         )
-    _library()  # a package that is missing is missed before anything is computed
+    _library()  # raises before anything is computed, if the package is missing
     if profile == "full":
         return cells, first
     rows = sample(cells.batch, cells.cell_type, FAST_CELLS, seed)
@@ -124,37 +124,37 @@ def chosen(
 
 
 def scib_of(cells: Cells, near: Neighbours, before: Floats | None, seed: int) -> dict[str, float]:
-    """:func:`scib` of cells whose 89 nearest neighbours are known."""
+    """:func:`scib` from cells and their 89 nearest neighbours."""
     library = _library()
     around = _with_self(library, near)
     graph = around.subset_neighbors(min(_GRAPH, around.n_neighbors))
     batch, cell_type = cells.batch, cells.cell_type
-    widths = Silhouettes.of(cells.Z, cell_type, batch)
+    silhouettes = Silhouettes.of(cells.Z, cell_type, batch)
     found = dict.fromkeys((*BIO, *BATCH), float("nan"))
-    beside = {"asw_batch_scib": float("nan")}
+    others = {"asw_batch_scib": float("nan")}
     if before is not None:
-        beside["pcr_comparison"] = float("nan")
+        others["pcr_comparison"] = float("nan")
     if cell_type.batches.size > 1:
         found["nmi"], found["ari"] = nmi_ari(cells.Z, cell_type, seed)
-        found["asw_cell"] = float((widths.types.mean() + 1) / 2)
+        found["asw_cell"] = float((silhouettes.types.mean() + 1) / 2)
         found["isolated_f1"] = isolated_f1(near.indices, cell_type, batch)
         found["clisi"] = float(library.clisi_knn(around, cell_type.codes))
     if batch.batches.size > 1:
-        found["asw_batch"] = asw_batch(widths)
+        found["asw_batch"] = asw_batch(silhouettes)
         found["ilisi"] = float(library.ilisi_knn(around, batch.codes))
         found["kbet"] = kbet(cells)
         found["graph_connectivity"] = float(library.graph_connectivity(graph, cell_type.codes))
         found["pcr"] = 1 - batch_variance(cells.Z, batch)
-        beside["asw_batch_scib"] = asw_batch_scib(widths, cell_type)
+        others["asw_batch_scib"] = asw_batch_scib(silhouettes, cell_type)
         if before is not None:
-            beside["pcr_comparison"] = _comparison(before, cells)
+            others["pcr_comparison"] = _comparison(before, cells)
     found["bio"], found["batch"] = _mean(found, BIO), _mean(found, BATCH)
     found["overall"] = 0.6 * found["bio"] + 0.4 * found["batch"]
-    return found | beside
+    return found | others
 
 
 def _comparison(before: Floats, cells: Cells) -> float:
-    """Share of the variance that batches explained before, and do no longer; NaN if they did not."""
+    """Share of the variance explained by batches that was removed; NaN if they explained none before."""
     was, now = (batch_variance(Z, cells.batch) for Z in (before, cells.Z))
     return max(0.0, (was - now) / was) if was > 0 else float("nan")
 
@@ -167,7 +167,7 @@ def _mean(found: dict[str, float], names: tuple[str, ...]) -> float:
 def _library() -> Any:
     try:
         with warnings.catch_warnings():
-            # umap says on import which of its own extras are missing.
+            # umap warns on import about its own missing extras.
             warnings.simplefilter("ignore", ImportWarning)
             import scib_metrics
     except ImportError:
@@ -176,7 +176,7 @@ def _library() -> Any:
 
 
 def _with_self(library: Any, near: Neighbours) -> Any:
-    """Neighbours in the library's terms: each cell is the first of its own."""
+    """Return neighbours as the library has them: each cell is its own first neighbour."""
     n = len(near.indices)
     return library.nearest_neighbors.NeighborsResults(
         indices=np.column_stack([np.arange(n), near.indices]),

@@ -1,7 +1,7 @@
 r"""Silhouette widths, :math:`s(i) = (b(i) - a(i)) / \max\{a(i), b(i)\}`.
 
 :math:`a(i)` is the mean distance of cell i to the other cells of its group and :math:`b(i)` the
-smallest mean distance to those of another group; a cell that is alone in its group has 0.
+smallest mean distance to the cells of another group. It is 0 for the only cell of a group.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .cells import embedding, groups
 
 __all__ = ["Silhouettes", "silhouette"]
 
-#: MiB of distances at a time; they stay close to the processor while they are summed.
+#: MiB of distances in a chunk, small enough to stay in the processor's cache.
 _CHUNK = 16
 
 
 def silhouette(Z: Any, labels: Any, *, max_cells: int | None = None, seed: int = 0) -> float:
-    """Average silhouette width of the groups that ``labels`` make, -1 to 1.
+    """Average silhouette width of the groups given by ``labels``, -1 to 1.
 
-    With ``max_cells`` that many random cells stand for all, as for the ``sample_size`` of
-    :func:`sklearn.metrics.silhouette_score`. NaN where there are fewer than two groups.
+    With ``max_cells`` the score is that of so many random cells, as with ``sample_size`` of
+    :func:`sklearn.metrics.silhouette_score`. NaN if there are fewer than two groups.
     """
     Z = embedding(Z)
     codes = groups(labels, len(Z), "label").codes
@@ -40,16 +40,16 @@ def silhouette(Z: Any, labels: Any, *, max_cells: int | None = None, seed: int =
 
 @dataclass(frozen=True)
 class Silhouettes:
-    """Silhouette widths of all cells, by the three groupings that scores of integration look at.
+    """Silhouette widths of all cells, for the three groupings that scores of integration use.
 
     Attributes
     ----------
     types
-        Of cell types.
+        Groups are cell types.
     batches
-        Of batches, whatever their cells are.
+        Groups are batches.
     batches_within_types
-        Of batches among the cells of one type; NaN for cells of a type that one batch alone has, or
+        Groups are batches, among the cells of one type. NaN for a type that is in one batch only, or
         that has one cell in each batch.
     """
 
@@ -59,7 +59,7 @@ class Silhouettes:
 
     @classmethod
     def of(cls, Z: Floats, cell_type: Labels, batch: Labels) -> Silhouettes:
-        """Compute all three from one pass over the distances: sums by type and batch hold them all."""
+        """Compute all three in one pass over the distances, which are summed by type and batch."""
         n_types, n_batches = cell_type.batches.size, batch.batches.size
         pair = cell_type.codes.astype(np.int64) * n_batches + batch.codes
         found = np.unique(pair)
@@ -79,13 +79,13 @@ class Silhouettes:
 
 
 def _distance_sums(Z: Floats, codes: Ints) -> tuple[Floats, Ints, Ints]:
-    """Sums of each cell's distances to each group, the groups' sizes, and each cell's group."""
+    """Return sums of distances (cells x groups), the sizes of groups, and the group of each cell."""
     _, own, size = np.unique(codes, return_inverse=True, return_counts=True)
     order = np.argsort(own, kind="stable")
     first = np.cumsum(size) - size
     sums = np.empty((len(Z), size.size))
-    # Groups side by side, so that each sum runs along memory; about the mean, since distances of
-    # cells far from the origin would lose digits.
+    # Sorted by group, so that each sum is over contiguous memory. Centred, because distances between
+    # cells far from the origin lose digits.
     sums[order] = np.concatenate(
         list(
             pairwise_distances_chunked(
@@ -99,13 +99,13 @@ def _distance_sums(Z: Floats, codes: Ints) -> tuple[Floats, Ints, Ints]:
 
 
 def _merged(sums: Floats, size: Ints, into: Ints, n: int) -> tuple[Floats, Ints]:
-    """Sums and sizes of ``n`` larger groups, ``into`` which the groups go."""
+    """Return sums and sizes of ``n`` larger groups; ``into`` is the larger group of each group."""
     member = into[:, None] == np.arange(n)
     return sums @ member, size @ member
 
 
 def _widths(sums: Floats, size: Ints, own: Ints) -> Floats:
-    """Silhouette widths from sums of distances (cells x groups)."""
+    """Return silhouette widths from sums of distances (cells x groups)."""
     cells = np.arange(len(sums))
     a = sums[cells, own] / np.maximum(size[own] - 1, 1)
     means = sums / size

@@ -1,4 +1,4 @@
-"""What a refinement did to the cells of each batch, each type and each population."""
+"""How far a refinement moved the cells of each batch, type and population."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from ...kernels.arrays import Floats, Ints
 from .cells import embedding, groups
-from .neighbours import neighbours_kept
+from .neighbours import N_NEIGHBOURS, neighbours_kept
 
 __all__ = ["stability"]
 
@@ -20,7 +20,7 @@ def stability(
     batch: Any,
     cell_type: Any = None,
     *,
-    k: int = 30,
+    k: int = N_NEIGHBOURS,
     rare: float = 0.05,
 ) -> pd.DataFrame:
     r"""How far cells moved, and how many of their neighbours they kept, group by group.
@@ -30,9 +30,9 @@ def stability(
     before, after
         (N, d) and (N, d') embeddings of the same cells.
     batch, cell_type
-        One label of each kind per cell; without types there are rows for batches only.
+        One label of each kind per cell; without types there are only rows for batches.
     k
-        Neighbours looked at.
+        Number of neighbours.
     rare
         Types with less than this share of all cells are called rare.
 
@@ -41,13 +41,13 @@ def stability(
     DataFrame
         A row per group: ``kind`` (``"batch"``, ``"cell type"``, ``"rare type"``, or ``"population"``
         for the cells of one type in one batch), ``name``, ``n`` (cells), ``moved`` (the root mean
-        squared distance that a cell travelled), ``relative`` (``moved`` over the group's own spread
-        before, its root mean squared distance from its mean), ``neighbours_kept`` (mean share of the
+        squared displacement of its cells), ``relative`` (``moved`` divided by the spread of the group
+        before, the root mean squared distance from its mean), ``neighbours_kept`` (mean share of the
         k nearest neighbours).
 
-        A distance between embeddings makes sense where the second is a refinement of the first;
-        ``moved`` and ``relative`` are NaN where their coordinates differ in number, and ``relative``
-        where all cells of the group are in one place.
+        Displacements only make sense if the second embedding is a refinement of the first: ``moved``
+        and ``relative`` are NaN if their numbers of coordinates differ. ``relative`` is also NaN if all
+        cells of the group have the same coordinates.
     """
     first, second = embedding(before), embedding(after)
     kept = neighbours_kept(first, second, k=k)
@@ -82,7 +82,7 @@ def stability(
 
 
 def _movement(before: Floats, after: Floats, kept: Floats, codes: Ints) -> dict[str, np.ndarray]:
-    """Columns of the table for one grouping of the cells."""
+    """Return columns of the table for one grouping of the cells."""
     n = np.bincount(codes)
     centre = np.zeros((n.size, before.shape[1]))
     np.add.at(centre, codes, before)

@@ -1,4 +1,4 @@
-"""Batches and types together: like cells mixed, unlike cells on top of each other, spread that is kept."""
+"""Scores that use batches and types: mixing within types, over-correction, variance kept."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from ...core.checks import check_number, check_whole
 from ...core.labels import Labels
 from ...kernels.arrays import Floats, Ints
 from .cells import Cells, groups
-from .neighbours import Neighbours, same_cells
+from .neighbours import N_NEIGHBOURS, Neighbours, same_cells
 
 __all__ = ["mixing_within_types", "over_correction", "variance_kept"]
 
-#: Cells of a type that a batch needs, for its part in the mixing of that type to mean anything.
+#: Batches with fewer cells of a type are left out of the mixing of that type.
 _FEWEST = 5
 
 
-def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = 30) -> float:
-    r"""How well batches mix among cells of the same type; 0 (apart) to about 1 (as shares allow).
+def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHBOURS) -> float:
+    r"""How well batches mix among cells of the same type; 0 (separate) to about 1 (fully mixed).
 
-    For each type, over the cells of batches that have at least five of it:
+    For each type, over the cells of batches that have at least five cells of it:
     :math:`(\mathrm{mean}_i\, 1 / \sum_b p_{ib}^2 - 1) / (1 / \sum_b q_b^2 - 1)` with :math:`p_{ib}` the
-    share of batch b among the k nearest neighbours of cell i, searched among these cells alone, and
-    :math:`q_b` its share of all of them. Types weigh by these cells. Unlike :func:`.ilisi` it cannot be
-    raised by putting different types on top of each other.
+    share of batch b among the k nearest neighbours of cell i, searched only among these cells, and
+    :math:`q_b` the share of batch b in all of these cells. Types are weighted by the number of these cells.
+    Unlike :func:`.ilisi`, the score does not rise if different types overlap.
 
-    Types that one such batch alone has are left out; NaN if no other is left. Where a type has no more
-    than k + 1 such cells all others are neighbours, so that it counts as mixed wherever its batches
-    are; with many small types look at more than this score. Nothing is clipped: a cell is no neighbour
-    of its own, so a small type may give more than 1, and so may batches that alternate, above all where
-    one batch has nearly all cells and little is allowed.
+    Types in one such batch are left out; NaN if no type remains. If a type has at most k + 1 such cells, all
+    of them are neighbours, so it counts as mixed in any case; do not rely on this score alone if many types
+    are small. Values are not clipped. A cell is not its own neighbour, so a small type may give more than 1.
+    So may batches that alternate, mainly if one batch has nearly all cells.
     """
     _check_k(k)
     return mixing_of(Cells.of(Z, batch, cell_type), k)
 
 
 def mixing_of(cells: Cells, k: int) -> float:
-    """:func:`mixing_within_types` of cells that have been checked."""
+    """:func:`mixing_within_types` of checked cells."""
     reached, weight = [], []
     for of_type in cells.cell_type.rows():
         codes = cells.batch.codes[of_type]
@@ -56,11 +55,11 @@ def mixing_of(cells: Cells, k: int) -> float:
     return float(np.average(reached, weights=weight)) if reached else float("nan")
 
 
-def over_correction(Z: Any, batch: Any, cell_type: Any, *, k: int = 30) -> float:
-    """Share of wrong meetings: neighbours from other batches that are of another type. Lower is better.
+def over_correction(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHBOURS) -> float:
+    """Share of neighbours of another type, among neighbours from other batches. Lower is better.
 
-    Counted over the k nearest neighbours of all cells together: those of another batch and another type,
-    over those of another batch. NaN if no cell has a neighbour from another batch.
+    Pooled over the k nearest neighbours of all cells: the number from another batch and of another type,
+    divided by the number from another batch. NaN if no cell has a neighbour from another batch.
     """
     _check_k(k)
     cells = Cells.of(Z, batch, cell_type)
@@ -68,19 +67,19 @@ def over_correction(Z: Any, batch: Any, cell_type: Any, *, k: int = 30) -> float
 
 
 def over_corrected(near: Ints, batch: Labels, cell_type: Labels) -> float:
-    """:func:`over_correction` of neighbours that are known already (cells x k)."""
-    met = batch.codes[near] != batch.codes[:, None]
-    unlike = cell_type.codes[near] != cell_type.codes[:, None]
-    n = int(met.sum())
-    return float((met & unlike).sum() / n) if n else float("nan")
+    """:func:`over_correction` from given neighbours (cells x k)."""
+    other_batch = batch.codes[near] != batch.codes[:, None]
+    other_type = cell_type.codes[near] != cell_type.codes[:, None]
+    n = int(other_batch.sum())
+    return float((other_batch & other_type).sum() / n) if n else float("nan")
 
 
 def variance_kept(before: Any, after: Any, batch: Any, cell_type: Any) -> float:
-    """Spread of the cells of one type in one batch, after over before; 1 where it is untouched.
+    """Spread within each type and batch, after divided by before; 1 if it is unchanged.
 
-    The sum of squared distances from the mean of the own group (a type in a batch), over all cells. NaN
-    where the two embeddings differ in the number of coordinates, as those of one and the other are not
-    comparable, and where there was no spread before.
+    The spread is the sum, over all cells, of squared distances from the mean of their group (a type in a
+    batch). NaN if the embeddings have different numbers of coordinates, which cannot be compared, or if
+    there was no spread before.
     """
     first, second = same_cells(before, after)
     n = len(first)
@@ -93,8 +92,8 @@ def variance_kept(before: Any, after: Any, batch: Any, cell_type: Any) -> float:
 
 
 def _within(Z: Floats, group: Ints) -> float:
-    """Sum of squared deviations from the means of groups."""
-    Z = Z - Z.mean(0)  # cells far from the origin would lose digits
+    """Return the sum of squared deviations from the means of groups."""
+    Z = Z - Z.mean(0)  # centred, because sums far from the origin lose digits
     mean = np.zeros((int(group.max()) + 1, Z.shape[1]))
     np.add.at(mean, group, Z)
     mean /= np.bincount(group)[:, None]

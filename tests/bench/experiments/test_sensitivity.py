@@ -1,4 +1,4 @@
-"""Half and double of every constant: what is changed, and what the page says of it."""
+"""Every constant halved and doubled: the changes, and the page."""
 
 from dataclasses import asdict, fields
 
@@ -14,7 +14,7 @@ USUAL = asdict(PopulationSettings())
 @pytest.mark.parametrize("name", [field.name for field in fields(PopulationSettings)])
 def test_every_constant_is_halved_and_doubled_alone(name):
     changed = {word: found for word, found in varied().items() if word.split()[0] == name}
-    # Nothing beyond 1 can be kept of a distance.
+    # This constant is a share, which cannot exceed 1.
     assert {word.split()[1] for word in changed} >= (
         {"half"} if name == "apart" else {"half", "double"}
     )
@@ -37,7 +37,7 @@ def row(condition, metric, value, dataset="d"):
     }
 
 
-def test_the_page_tells_the_largest_change():
+def test_the_page_has_the_largest_change():
     metrics = ("lobo_f1", "silhouette", "mixing_within_types", "over_correction")
     metrics += ("variance_kept", "neighbours_kept_in_batch")
     values = dict.fromkeys(["", *varied()], 0.5) | {"power half": 0.75}
@@ -47,10 +47,10 @@ def test_the_page_tells_the_largest_change():
         for metric in metrics
         for dataset in ("d", "e")
     ])  # fmt: skip
-    story = SENSITIVITY.tell(rows, SENSITIVITY.settings)
-    told = f"1 of {len(varied()) - 1} changes move its mean by more than 0.01; "
-    told += "the largest is +0.250, of power half"
-    assert all(told in finding for finding in story.findings)
-    table = story.tables["Means over data sets"].set_index("changed")
+    report = SENSITIVITY.report(rows, SENSITIVITY.settings)
+    expected = f"1 of {len(varied()) - 1} changes move its mean by more than 0.01; "
+    expected += "the largest is +0.250 (power half)"
+    assert all(expected in finding for finding in report.findings)
+    table = report.tables["Means over data sets"].set_index("changed")
     assert table.loc["power half"].tolist() == [*[0.75] * 6, 0.25]
     assert table.drop(index="power half").iloc[:, :6].eq(0.5).all(axis=None)

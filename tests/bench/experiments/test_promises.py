@@ -1,4 +1,4 @@
-"""The promises of the population target, judged from rows that are made up so that the answer is known."""
+"""The promises of the population target, checked on invented rows with a known answer."""
 
 import numpy as np
 import pandas as pd
@@ -24,13 +24,13 @@ def means(ours, **others):
 
 
 def but(**changes):
-    """All as good as it should be, but for these scores."""
+    """Return scores that keep all promises, except for these."""
     return tuple(changes.get(name, value) for name, value in zip(SCORES, GOOD, strict=True))
 
 
 def test_as_good_as_the_better_of_both_is_kept():
     assert misses(means(GOOD)) == []
-    # Just inside every bar: 0.01 from the better, 0.9 of Harmony's mixing, and so on.
+    # Just within every limit: 0.01 from the better, 0.9 of Harmony's mixing, and so on.
     assert misses(means((0.891, 0.891, 0.291, 0.361, 0.109, 0.901, 0.771))) == []
     assert misses(means(but(variance_kept=1.099))) == []
 
@@ -41,18 +41,18 @@ def test_as_good_as_the_better_of_both_is_kept():
         (but(macro_f1_split=0.88), "F1 -0.020"),  # Harmony's is lower: the unrefined one counts
         (but(lobo_f1=0.85), "leave-one-batch-out F1 -0.050"),  # here Harmony's counts
         (but(silhouette=0.20), "silhouette -0.100"),
-        (but(mixing_within_types=0.30), "mixing within types 0.300, bar 0.360"),
-        (but(over_correction=0.15), "over-correction 0.150, bar 0.110"),
+        (but(mixing_within_types=0.30), "mixing within types 0.300, limit 0.360"),
+        (but(over_correction=0.15), "over-correction 0.150, limit 0.110"),
         (but(variance_kept=0.8), "variance kept 0.800"),
         (but(variance_kept=1.2), "variance kept 1.200"),
-        (but(neighbours_kept_in_batch=0.75), "neighbours kept 0.750, bar 0.770"),
+        (but(neighbours_kept_in_batch=0.75), "neighbours kept 0.750, limit 0.770"),
     ],
 )
 def test_every_promise_can_be_missed(ours, said):
     assert misses(means(ours)) == [said]
 
 
-def test_harm_is_told_beside_what_is_lost():
+def test_harm_is_listed_too():
     assert misses(means(but(lobo_f1=0.78))) == [
         "leave-one-batch-out F1 -0.120",
         "leave-one-batch-out F1 harmed, -0.020 from unrefined",
@@ -60,7 +60,7 @@ def test_harm_is_told_beside_what_is_lost():
 
 
 @pytest.mark.parametrize("who", ["batchprox_population", "harmony"])
-def test_a_score_that_is_missing_is_no_promise_kept(who):
+def test_a_missing_score_misses_its_promise(who):
     table = means(GOOD)
     table.loc[who, "lobo_f1"] = np.nan
     assert misses(table) == ["leave-one-batch-out F1 not known"]
@@ -72,7 +72,7 @@ def test_a_score_that_is_missing_is_no_promise_kept(who):
     assert "1 of 4 comparisons lost" in count
 
 
-def test_batches_that_never_meet_have_no_wrong_meetings():
+def test_separate_batches_have_no_over_correction():
     table = means(GOOD)
     table.loc["unrefined", "over_correction"] = np.nan
     assert misses(table) == []
@@ -105,27 +105,29 @@ def test_the_table_has_a_line_for_every_embedding_with_all_methods():
     )
     table, (finding, count) = promised(rows)
     assert table["dataset"].tolist() == ["good", "bad"]
-    assert table["missed"].tolist() == ["none", "F1 -0.400; over-correction 0.900, bar 0.110"]
-    told = "0.900 / 0.800 / 0.300 / 0.100 / 0.200 / 1.000 / 1.000"
-    assert table["unrefined"].tolist() == [told] * 2
+    assert table["missed"].tolist() == ["none", "F1 -0.400; over-correction 0.900, limit 0.110"]
+    expected = "0.900 / 0.800 / 0.300 / 0.100 / 0.200 / 1.000 / 1.000"
+    assert table["unrefined"].tolist() == [expected] * 2
     assert "on 1 of 2 pairs" in finding
     assert (
         "1 of 8 comparisons lost (" in count
-    )  # over-correction is a promise, but none of the four
+    )  # over-correction is not one of the four comparisons
     assert promised(rows_of({"incomplete": BASE})) is None
 
 
-def test_comparisons_on_real_data_are_counted_by_themselves():
+def test_comparisons_on_real_data_are_counted_separately():
     bad = BASE | {"batchprox_population": but(silhouette=0.0, mixing_within_types=0.0)}
     _, (_, count) = promised(rows_of({"sim_x": bad, "real": bad, "other": bad}))
     assert "6 of 12 comparisons lost, on real data 4 of 8 (" in count
 
 
 def test_the_page_of_classification_has_the_promises():
-    tell, settings = EXPERIMENTS["classify"].tell, EXPERIMENTS["classify"].settings
+    report, settings = EXPERIMENTS["classify"].report, EXPERIMENTS["classify"].settings
     with_all = rows_of({"d": BASE | {"batchprox_population": GOOD}})
-    assert "What the population target promises" in tell(with_all, settings).tables
-    assert "What the population target promises" not in tell(rows_of({"d": BASE}), settings).tables
+    assert "What the population target promises" in report(with_all, settings).tables
+    assert (
+        "What the population target promises" not in report(rows_of({"d": BASE}), settings).tables
+    )
 
 
 @pytest.mark.parametrize(("after", "word"), [(0.897, "kept"), (0.872, "kept"), (0.868, "missed")])
@@ -143,9 +145,9 @@ def test_the_page_of_imbalance_says_whether_the_affected_type_is_kept(after, wor
             for batch in "ab"
         ]
     )  # fmt: skip
-    said = [s for s in experiment.tell(rows, experiment.settings).findings if "Promise" in s]
+    said = [s for s in experiment.report(rows, experiment.settings).findings if "Promise" in s]
     assert len(said) == 1
     assert f"{word} on d (PCA)" in said[0]
-    assert "unrefined by 0.020" in said[0]
-    fall = float(said[0].split("falls by ")[1].split()[0].rstrip(","))
-    assert np.isclose(0.9 - after, fall, atol=1e-3)
+    assert "and 0.020 unrefined" in said[0]
+    drop = float(said[0].split("The drop is ")[1].split()[0].rstrip(","))
+    assert np.isclose(0.9 - after, drop, atol=1e-3)
