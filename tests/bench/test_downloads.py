@@ -1,5 +1,6 @@
 """Downloads from a real server on this machine: whole and checked, or not there at all."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -24,7 +25,7 @@ from scbatchprox.bench.datasets import downloads as d
 from scbatchprox.bench.datasets import load
 from scbatchprox.bench.datasets.archives import unpack
 from scbatchprox.bench.datasets.originals import ORIGINALS
-from scbatchprox.errors import BadFile, BadValue
+from scbatchprox.errors import BadFile, BadValue, MissingExtra
 from scbatchprox.progress import silent
 
 DATA = np.random.default_rng(0).bytes(3_500_000)  # several chunks
@@ -153,7 +154,7 @@ def cut_short_in_chunks(handler):
 
 
 def asleep(handler):
-    time.sleep(0.6)
+    time.sleep(5)  # longer than any machine is busy
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,66 @@ def test_a_wrong_checksum_names_both_and_keeps_the_old_file(site, tmp_path):
     assert md5(b"") in str(caught.value)
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "old"
+
+
+def test_files_are_as_their_host_has_them(site, tmp_path):
+    """Hosts that pack text on the way, as most do, are told not to: sizes are those of files."""
+
+    def packing(handler):
+        packed = "gzip" in handler.headers.get("Accept-Encoding", "")
+        content = gzip.compress(DATA) if packed else DATA
+        handler.send_response(200)
+        if packed:
+            handler.send_header("Content-Encoding", "gzip")
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    def moved(handler):
+        handler.send_response(302)
+        handler.send_header("Location", f"{site.url}/there")
+        handler.end_headers()
+
+    site.pages |= {"/file": moved, "/there": packing}
+    seen = []
+    remote = d.Remote(f"{site.url}/file", f"md5:{md5(DATA)}")
+    path = d.download(remote, tmp_path / "file", lambda *a: seen.append(a))
+    assert path.read_bytes() == DATA
+    assert {total for _, _, total in seen} == {len(DATA)}
+
+
+def test_an_empty_file(site, tmp_path):
+    site.pages["/file"] = b""
+    path = d.download(d.Remote(f"{site.url}/file", f"md5:{md5(b'')}"), tmp_path / "file", silent)
+    assert path.read_bytes() == b""
+
+
+def test_a_file_is_for_all_whom_the_user_lets_read(site, tmp_path):
+    site.pages["/file"] = DATA
+    path = d.download(d.Remote(f"{site.url}/file", f"md5:{md5(DATA)}"), tmp_path / "file", silent)
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_without_pooch_the_extra_is_named(site, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(MissingExtra, match=r"found none: pip install 'scbatchprox\[bench\]'"):
+        load("hpms2", data_dir=tmp_path)
+    assert not site.asked
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_not_the_hosts_fault(site, tmp_path, monkeypatch):
+    site.pages["/file"] = DATA
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(d._Arriving, "_opened", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        d.download(d.Remote(f"{site.url}/file", f"md5:{md5(DATA)}"), tmp_path / "file", silent)
+    assert not isinstance(caught.value, d.Unreachable)
+    assert os.listdir(tmp_path) == []
 
 
 def test_an_interrupted_download_leaves_nothing(site, tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,8 +20,8 @@ from .._version import __version__
 from ..api.estimator import BatchProx
 from ..core.checks import some_of
 from ..errors import BadFile, BadKey, BadValue
-from ..io import atomic as _atomic
 from ..io.atomic import replacing, sync_folder
+from ..io.locks import locked_by
 
 __all__ = [
     "FORMAT_VERSION",
@@ -164,7 +163,7 @@ def load(path: Path, entry: Entry) -> BatchProx | None:
 
 def locked(path: Path) -> AbstractContextManager[None]:
     """Be the only writer, or say that there is another."""
-    return _atomic.locked(path / LOCK, os.O_RDWR | os.O_CREAT, f"the atlas {path}")
+    return locked_by(path / LOCK, f"the atlas {path}")
 
 
 def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:

@@ -27,6 +27,7 @@ import pandas as pd
 import scipy.sparse as sp
 from anndata import AnnData
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..errors import BadValue
 from ..upstream.components import N_COMPONENTS, N_HVGS, log_normalised, principal_components
@@ -116,7 +117,7 @@ def simulate(
         b, t = divmod(index, n_types)
         stream = streams[index]
         library = batch_depths[b] * np.exp(stream.normal(0.0, _LIBRARY_SD, n))
-        profile = _softmax(baseline + programmes[t] + batch_effects[b])
+        profile = softmax(baseline + programmes[t] + batch_effects[b])
         libraries.append(library)
         blocks.append(sample_counts(library, profile, dispersion, stream))
 
@@ -133,7 +134,7 @@ def simulate(
         index=pd.Index([f"cell{i}" for i in range(table.n_cells)]),
     )
     var = pd.DataFrame(
-        {"baseline": _softmax(baseline), "dispersion": dispersion},
+        {"baseline": softmax(baseline), "dispersion": dispersion},
         index=pd.Index([f"gene{g}" for g in range(n_genes)]),
     )
     adata = AnnData(X=counts, obs=obs, var=var)
@@ -199,11 +200,6 @@ def pca_scores(counts: sp.csr_matrix, n_components: int) -> NDArray[np.float32]:
     totals = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     logged = log_normalised(counts, np.maximum(totals, 1.0))  # a cell may have no counts
     return np.asarray(principal_components(logged, n_components).scores, dtype=np.float32)
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    weights = np.exp(logits - logits.max())
-    return np.asarray(weights / weights.sum())
 
 
 def _categorical(codes: NDArray[np.int64], labels: tuple[str, ...]) -> pd.Categorical:

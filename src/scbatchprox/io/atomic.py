@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import BadFile, InUse
+from ..errors import BadFile
 
-__all__ = ["lock", "locked", "replacing", "sync_folder"]
+__all__ = ["replacing", "sync_folder"]
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield beside
-        with open(beside, "rb") as file:
+        with open(beside, "r+b") as file:  # Windows cannot sync what is open for reading
             os.fsync(file.fileno())
         if path.exists():
             shutil.copymode(path, beside)
@@ -39,33 +39,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
             beside.unlink()
         raise
     sync_folder(path.parent)
-
-
-def lock(path: Path, flags: int = os.O_RDWR, name: str | None = None) -> int:
-    """Open a file or folder that nobody else may then write to; a killed process holds no lock."""
-    import fcntl  # where there is none, files can still be read
-
-    handle = os.open(path, flags, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise InUse(
-            f"Expected {name or path} to be free to write to, found it in use elsewhere; try again later."
-        ) from None
-    except OSError:
-        pass  # some network file systems have no locks to take
-    return handle
-
-
-@contextmanager
-def locked(path: Path, flags: int = os.O_RDWR, name: str | None = None) -> Iterator[None]:
-    """Be the only writer of a file or folder, or say that there is another."""
-    handle = lock(path, flags, name)
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,8 @@
-"""One folder of an archive that holds many, unpacked whole or not at all."""
+"""One folder of an archive that holds many, unpacked whole or not at all.
+
+pooch's ``Untar`` would lose that: it unpacks in place, without progress, reads the archive once more for each
+member, and on Python 3.11 lets members write elsewhere.
+"""
 
 from __future__ import annotations
 

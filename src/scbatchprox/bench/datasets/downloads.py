@@ -1,21 +1,25 @@
-"""Files from public addresses: whole and with the right checksum, or not there at all."""
+"""Files from public addresses: whole and with the right checksum, or not there at all.
+
+pooch (with requests) speaks to hosts. Its ``retrieve`` is not used: it makes folders before a host answers,
+leaves visible ``tmp*`` files when killed, makes files for their owner alone and reads a file again for its
+checksum. Nor are its lists of Zenodo and Figshare, which have no sizes and need doi.org too.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import io
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ..._version import __version__
-from ...errors import BadFile, BadValue
+from ...errors import BadFile, BadValue, MissingExtra
 from ...io.atomic import replacing
 from ...progress import Progress
 
@@ -106,30 +110,110 @@ def download(remote: Remote, path: Path, progress: Progress) -> Path:
     if path.parent.exists() and not os.access(path.parent, os.W_OK):
         raise Unreachable(f"{path.parent} cannot be written to")
     algorithm, _, expected = remote.checksum.partition(":")
-    found = hashlib.new(algorithm, usedforsecurity=False)
-    done = 0
-    with _open(remote.url) as answer:
-        path.parent.mkdir(parents=True, exist_ok=True)  # of the user's cache; others exist
-        with replacing(path) as beside, open(beside, "wb") as file:
-            total = remote.size or int(answer.headers.get("Content-Length") or 0)
-            while chunk := _read(answer, remote.url, _CHUNK):
-                file.write(chunk)
-                found.update(chunk)
-                done += len(chunk)
-                progress(path.name, done, max(total, done))
-            if done < total:
-                raise Unreachable(f"{remote.url} ended after {done:,} of {total:,} bytes")
-            if found.hexdigest() != expected:
-                raise BadValue(
-                    f"Expected {algorithm} {expected} of {remote.url}, found {found.hexdigest()}; "
-                    f"nothing was kept."
-                )
+    with ExitStack() as stack:
+        file = _Arriving(path, remote.size, algorithm, progress, stack)
+        _get(remote.url, file)
+        if file.done < file.total:
+            raise Unreachable(f"{remote.url} ended after {file.done:,} of {file.total:,} bytes")
+        found = file.finish()
+        if found != expected:
+            raise BadValue(
+                f"Expected {algorithm} {expected} of {remote.url}, found {found}; nothing was kept."
+            )
     return path
 
 
+class _Arriving:
+    """What pooch writes to: a file that is made, with its folder, once a host has answered."""
+
+    def __init__(
+        self, path: Path, total: int, algorithm: str, progress: Progress, stack: ExitStack
+    ) -> None:
+        self._path, self._progress, self._stack = path, progress, stack
+        self._hash = hashlib.new(algorithm, usedforsecurity=False)
+        self._file: IO[bytes] | None = None
+        self.done, self.total = 0, total  # a total of 0 is not known
+
+    def write(self, chunk: bytes) -> int:
+        """Keep some bytes, and say how many there are by now."""
+        self._opened().write(chunk)
+        self._hash.update(chunk)
+        self.done += len(chunk)
+        self._progress(self._path.name, self.done, max(self.total, self.done))
+        return len(chunk)
+
+    def flush(self) -> None:
+        """Do nothing: the file is written out when it is finished."""
+
+    def finish(self) -> str:
+        """Close the file and return its checksum."""
+        self._opened().close()
+        return self._hash.hexdigest()
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            # Of the user's cache; others exist.
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self._stack.enter_context(replacing(self._path))
+            self._file = self._stack.enter_context(beside.open("wb"))
+        return self._file
+
+
+def _get(url: str, file: _Arriving | IO[bytes]) -> None:
+    """Write what is at an address to a file."""
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise MissingExtra("pooch to download public data with", "bench") from None
+    answers: list[Any] = []
+
+    def began(answer: Any, **_: Any) -> None:
+        answers.append(answer)
+        if isinstance(file, _Arriving) and answer.ok and not answer.is_redirect:
+            file.total = file.total or int(answer.headers.get("Content-Length") or 0)
+
+    headers = {
+        "User-Agent": f"scbatchprox/{__version__}",
+        "Accept-Encoding": "identity",  # lengths are those of files, not of what hosts pack them into
+    }
+    get = pooch.HTTPDownloader(
+        chunk_size=_CHUNK, timeout=TIMEOUT, headers=headers, hooks={"response": began}
+    )
+    try:
+        get(url, file, None)
+    except requests.HTTPError as error:
+        found: Any = error.response
+        raise Unreachable(f"{url} answered {found.status_code} {found.reason}") from None
+    except requests.RequestException as error:
+        below = _below(error)
+        got: Any = getattr(
+            below, "partial", None
+        )  # a number if the host had said how many there are
+        if isinstance(file, _Arriving) and isinstance(got, int) and got < file.total:
+            raise Unreachable(f"{url} ended after {got:,} of {file.total:,} bytes") from None
+        could = "reached" if isinstance(error, requests.ConnectionError) else "read"
+        reason = str(below) or type(below).__name__
+        raise Unreachable(f"{url} could not be {could} ({reason})") from None
+    finally:
+        for answer in answers:
+            answer.close()  # pooch leaves it open when something goes wrong
+
+
+def _below(error: BaseException) -> BaseException:
+    """What the system said, below the many sentences of requests."""
+    found, below = error, error.__cause__ or error.__context__
+    while below is not None:
+        if isinstance(below, (OSError, http.client.HTTPException)):
+            found = below
+        below = below.__cause__ or below.__context__
+    return found
+
+
 def _json(url: str) -> Any:
-    with _open(url) as answer:
-        return json.loads(_read(answer, url))
+    answer = io.BytesIO()
+    _get(url, answer)
+    return json.loads(answer.getvalue())
 
 
 @contextmanager
@@ -139,30 +223,3 @@ def _understood(url: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, AttributeError, ValueError):
         raise Unreachable(f"{url} does not list the file") from None
-
-
-@contextmanager
-def _open(url: str) -> Iterator[http.client.HTTPResponse]:
-    request = urllib.request.Request(url, headers={"User-Agent": f"scbatchprox/{__version__}"})
-    with _reached(url):
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
-    with answer:
-        yield answer
-
-
-def _read(answer: http.client.HTTPResponse, url: str, most: int | None = None) -> bytes:
-    with _reached(url):
-        return answer.read(most)
-
-
-@contextmanager
-def _reached(url: str) -> Iterator[None]:
-    try:
-        yield
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise Unreachable(f"{url} answered {error.code} {error.reason}") from None
-    except urllib.error.URLError as error:
-        raise Unreachable(f"{url} could not be reached ({error.reason})") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise Unreachable(f"{url} could not be read ({error or type(error).__name__})") from None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...io.atomic import locked
+from ...io.locks import locked
 
 __all__ = ["COLUMNS", "Job", "Journal", "Key", "Mark", "digest"]
 
@@ -88,7 +88,7 @@ class Journal:
     def open(cls, path: str | Path) -> Iterator[Journal]:
         """Read the existing lines, and lock the file for appending."""
         path = Path(path)
-        with locked(path, os.O_RDWR | os.O_CREAT, name=f"the rows in {path.parent}"):
+        with locked(path, f"the rows in {path.parent}", create=True):
             journal = cls(path)
             journal._read()
             yield journal

@@ -146,7 +146,7 @@ def _copy(source: Path, target: Path) -> None:
                 if n == 0:
                     break
                 done += n
-        except OSError:
+        except (OSError, AttributeError):  # only Linux has it
             a.seek(0)
             b.seek(0)
             shutil.copyfileobj(a, b, 1 << 24)

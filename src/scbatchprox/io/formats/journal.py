@@ -13,13 +13,15 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import BadValue
-from ..atomic import lock, replacing, sync_folder
+from ..atomic import replacing, sync_folder
+from ..locks import lock, unlock
 
 __all__ = ["JournaledFile", "journal_of", "recover"]
 
@@ -37,11 +39,20 @@ def journal_of(path: Path) -> Path:
 def recover(path: Path) -> None:
     """Put back the old content of a file whose process died while committing."""
     if journal_of(path).exists():
-        fd = lock(path)  # or it would undo a commit that is going on
+        fd = _locked(path)  # or it would undo a commit that is going on
         try:
             _undo(fd, path)
         finally:
-            os.close(fd)
+            unlock(fd)
+
+
+def _locked(path: Path) -> int:
+    """Open a file for one writer alone."""
+    if not hasattr(os, "preadv"):  # Windows
+        raise BadValue(
+            f"Expected Linux or macOS to change {path} in place, found {sys.platform}; write to another file."
+        )
+    return lock(path)
 
 
 def _undo(fd: int, path: Path) -> None:
@@ -78,7 +89,7 @@ class JournaledFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = lock(path)
+        self._fd = _locked(path)
         _undo(self._fd, path)
         #: Where the old content ends; HDF5 knows better than the file system after a killed run.
         self._old_end = _hdf5_end(self._fd)
@@ -189,7 +200,7 @@ class JournaledFile:
     def close(self) -> None:
         """Let go of the file; what was not committed never happened."""
         if self._fd >= 0:
-            os.close(self._fd)
+            unlock(self._fd)
             self._fd = -1
 
     def _remember(self, at: int, view: memoryview) -> None:

@@ -1,6 +1,9 @@
 """Tables of text: ``.csv`` and ``.tsv``, gzipped too.
 
 Columns of numbers and labels are held in memory, the other columns are not.
+
+By the csv module: pandas, even with all columns as text, fills up short lines and takes misplaced quotes in
+silence, where we name the line; and it drops blank lines, which we keep.
 """
 
 from __future__ import annotations

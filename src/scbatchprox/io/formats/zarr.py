@@ -20,7 +20,8 @@ from anndata.io import write_elem
 
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
-from ..atomic import locked, replacing, sync_folder
+from ..atomic import replacing, sync_folder
+from ..locks import locked
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
 
@@ -36,10 +37,7 @@ class ZarrFile(CellFile):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         if not worker and ready_of(path).exists():
-            with (
-                suppress(InUse),
-                locked(path, os.O_RDONLY),
-            ):  # in use: its own process is finishing it
+            with suppress(InUse), locked(path):  # in use: its own process is finishing it
                 _finish(path)
         try:
             self._group = zarr.open_group(path, mode="r")
@@ -75,7 +73,7 @@ class ZarrFile(CellFile):
         try:
             version = self._group.metadata.zarr_format
             if out is None:
-                with locked(home, os.O_RDONLY):
+                with locked(home):
                     yield _ZarrWriter(folder, version, key, shape, dtype)
                     # The result is decided: if we die now, whoever opens the store next finishes it.
                     os.rename(folder, ready_of(home))
