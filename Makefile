@@ -7,17 +7,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 PIP := -m pip install --quiet --disable-pip-version-check
+# The first of these that is there and runs. (A pyenv shim is there also when it has nothing to run.)
+PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
+  "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test lint types format bench test-heavy experiments-quick clean
+.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy experiments-quick dist clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.cli,report ## simulate, refine, score, and draw a picture: demo-output/
 	$(BIN)/scbatchprox demo --out demo-output
 
-test: $(VENV)/.test ## run the tests
+test: $(VENV)/.test ## run the tests, and the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 8
+
+test-3.13: ## the same on Python 3.13, in .venv-3.13, where it is installed (PYTHON_3_13=/path/to/python)
+	@if [ -n "$(PYTHON_3_13)" ]; then $(MAKE) test VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)"; \
+	else echo "Expected Python 3.13 for a second run of the tests, found none: left out."; fi
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .
@@ -30,6 +37,9 @@ format: $(VENV)/.lint ## put the code in style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+hooks: $(VENV)/.lint ## check style and types before each commit, by pre-commit
+	$(BIN)/pre-commit install
+
 bench: $(BENCH)/.done ## speed and memory as ratios, against harmonypy and torch
 	$(BENCH)/bin/python -m benchmarks
 
@@ -39,8 +49,14 @@ test-heavy: $(BENCH)/.done ## the tests that need torch, scvi-tools, scanpy, sci
 experiments-quick: $(BENCH)/.done ## every experiment of the paper, small, end to end: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
 
+dist: $(VENV)/.dist ## build the packages into dist/ and try them in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tools/check_dist.py dist
+
 clean: ## remove environments, caches and output
-	rm -rf $(VENV) $(BENCH) demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.13 $(BENCH) dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made $(BENCH)/.made: %/.made:
@@ -49,7 +65,7 @@ $(VENV)/.made $(BENCH)/.made: %/.made:
 	$(PYTHON) -m venv $*
 	@touch $@
 
-$(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint: $(VENV)/.%: pyproject.toml | $(VENV)/.made
+$(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pyproject.toml | $(VENV)/.made
 	$(BIN)/python $(PIP) -e '.[$*]'
 	@touch $@
 

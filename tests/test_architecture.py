@@ -41,13 +41,13 @@ def modules():
     return [(name.removesuffix(".__init__"), path) for name, path in zip(names, paths, strict=True)]
 
 
-def imports(name, path):
-    """Modules of the package, and packages from outside, that a file imports anywhere in it."""
+def imports(name, path, nodes=None):
+    """Modules of the package, and packages from outside, that a file (or some nodes of it) imports."""
     package = [*name.split(".")] if path.name == "__init__.py" else name.split(".")[:-1]
     package = [] if name == "__init__" else package
     known = dict(modules())
     own, others = set(), set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text())) if nodes is None else nodes:
         if isinstance(node, ast.Import):
             others |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -90,6 +90,52 @@ def test_the_walk_sees_a_wrong_arrow(tmp_path):
     assert own == {"api.estimator"}
     assert others == {"anndata"}
     assert rank("api.estimator") > rank("core.moments")
+
+
+def bench_imports(name, path):
+    """Lines that import research code: at the top of the file, and inside functions."""
+    tree = ast.parse(path.read_text())
+    inside = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    found = {True: [], False: []}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            own, _ = imports(name, path, [node])
+            if any(other.split(".")[0] == "bench" for other in own):
+                found[node in inside].append(node.lineno)
+    return found[False], found[True]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(name, path) for name, path in modules() if name.split(".")[0] != "bench"],
+    ids=lambda x: str(x) if isinstance(x, str) else "",
+)
+def test_nothing_but_the_command_line_imports_research_code(name, path):
+    at_top, in_functions = bench_imports(name, path)
+    assert not at_top, f"{name} imports scbatchprox.bench when it is imported, in lines {at_top}"
+    if name.split(".")[0] != "cli":
+        assert not in_functions, f"{name} imports scbatchprox.bench in lines {in_functions}"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from ..bench.demo import run", ([1], [])),
+        ("from .. import bench", ([1], [])),
+        ("if True:\n    from ..bench import demo", ([2], [])),
+        ("def f():\n    from ..bench.demo import run", ([], [2])),
+        ("from .bench import bench", ([], [])),  # the command of that name
+    ],
+)
+def test_the_walk_sees_research_code(tmp_path, source, expected):
+    path = tmp_path / "app.py"
+    path.write_text(source)
+    assert bench_imports("cli.app", path) == expected
 
 
 def test_importing_configures_nothing():

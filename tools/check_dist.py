@@ -1,0 +1,169 @@
+"""Try the built packages as a stranger would: `python tools/check_dist.py dist`.
+
+The wheel is installed into an empty environment outside of the tree, where nothing but the wheel can be
+imported; the source package is unpacked, and some of its tests run there. Run by ``make dist``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: What a user does first; runs without any extra.
+LIBRARY = """
+import sys
+from pathlib import Path
+import anndata, numpy as np, pandas as pd
+import scbatchprox
+from scbatchprox import BatchProx, refine
+
+assert scbatchprox.__version__ == sys.argv[1], scbatchprox.__version__
+assert "site-packages" in scbatchprox.__file__, scbatchprox.__file__
+assert Path(scbatchprox.__file__).with_name("py.typed").exists()
+for name in scbatchprox.__all__:
+    getattr(scbatchprox, name)
+
+rng = np.random.default_rng(0)
+batch = np.repeat(["a", "b"], 100)
+Z = rng.normal(size=(200, 5)) + np.where(batch == "b", 3.0, 0.0)[:, None]
+cells = anndata.AnnData(obs=pd.DataFrame({"batch": batch}, map(str, range(200))), obsm={"X_pca": Z})
+cells.write_h5ad("cells.h5ad")
+refine(cells, "batch", rounds=None)
+refined = cells.obsm["X_pca_batchprox"]
+
+def apart(Z):
+    return abs(Z[:100].mean() - Z[100:].mean())
+
+assert apart(refined) < apart(Z) / 10, apart(refined)
+model = BatchProx(rounds=None).fit(Z, batch=batch)
+model.save("model.safetensors")
+assert (BatchProx.load("model.safetensors").transform(Z, batch=batch) == refined).all()
+"""
+
+#: What the command wrote; the file is LIBRARY's.
+WRITTEN = """
+import anndata
+cells = anndata.read_h5ad("refined.h5ad")
+assert cells.obsm["X_pca_batchprox"].shape == cells.obsm["X_pca"].shape == (200, 5)
+assert (cells.obsm["X_pca_batchprox"] != cells.obsm["X_pca"]).any()
+"""
+
+#: Tests of the source package that read files beside themselves.
+TESTS = [
+    "tests/test_documents.py",
+    "tests/io/test_version_0_1_0.py",
+    "tests/targets/test_target.py",
+]
+
+
+def main(folder: Path) -> None:
+    """Check the one wheel and the one source package of a folder."""
+    (wheel,) = folder.glob("*.whl")
+    (sdist,) = folder.glob("*.tar.gz")
+    version = wheel.name.split("-")[1]
+    check_wheel_holds_the_package_alone(wheel)
+    with tempfile.TemporaryDirectory() as place:
+        check_wheel_works(wheel, version, Path(place))
+    with tempfile.TemporaryDirectory() as place:
+        check_sdist_can_be_tested(sdist, Path(place))
+
+
+def check_wheel_holds_the_package_alone(wheel: Path) -> None:
+    """Every module, the mark of a typed package and the licence; no tests, no docs."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
+    strangers = {name for name in names if name.split("/")[0] not in ("scbatchprox", info)}
+    expect(not strangers, f"nothing but the package in {wheel.name}", sorted(strangers))
+    modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    needed = modules | {"scbatchprox/py.typed", f"{info}/licenses/LICENSE"}
+    expect(needed <= names, f"the whole package in {wheel.name}", f"no {sorted(needed - names)}")
+    say(f"{wheel.name}: {len(modules)} modules, py.typed, licence, nothing else")
+
+
+def check_wheel_works(wheel: Path, version: str, place: Path) -> None:
+    """Install without extras, then with the command line, and refine something by each."""
+    venv.create(place / "venv", with_pip=True)
+    bin = place / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    python, command = str(bin / "python"), str(bin / "scbatchprox")
+
+    install(python, str(wheel))
+    call([python, "-c", LIBRARY, version], place)
+    say(f"{wheel.name}: installed alone it imports, refines an AnnData, saves and loads a model")
+    told = call([command, "--version"], place, expected=1)
+    expect("scbatchprox[cli]" in told, "the extra that is missing to be named", told)
+
+    install(python, f"scbatchprox[cli] @ {wheel.as_uri()}")
+    told = call([command, "--version"], place).strip()
+    expect(told == version, f"version {version}", told)
+    call([command, "refine", "cells.h5ad", "--batch-key", "batch", "--out", "refined.h5ad"], place)
+    call([python, "-c", WRITTEN], place)
+    say(f"{wheel.name}: with [cli] the command tells its version and refines a file")
+
+
+def check_sdist_can_be_tested(sdist: Path, place: Path) -> None:
+    """All that is kept of the source is there, and tests that read files beside them pass."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place, filter="data")
+    (unpacked,) = place.iterdir()
+    needed = [
+        path.relative_to(ROOT)
+        for folder in ("src", "tests", "docs", "benchmarks", "tools", ".ci")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    needed += map(Path, ("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "LICENSE"))
+    missing = [str(path) for path in needed if not (unpacked / path).exists()]
+    expect(not missing, f"all sources in {sdist.name}", f"no {missing}")
+    call([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS], unpacked)
+    say(f"{sdist.name}: {len(needed)} files, and its tests run")
+
+
+def install(python: str, what: str) -> None:
+    """Install into the environment of an interpreter."""
+    call([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", what], ROOT)
+
+
+def call(command: list[str], folder: Path, expected: int = 0) -> str:
+    """Run a command in a folder; return what it said."""
+    own = folder / "src"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if own.exists() and folder != ROOT:
+        environment["PYTHONPATH"] = str(own)  # comes before what is installed
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    expect(
+        done.returncode == expected,
+        f"{' '.join(command)[:200]!r} to end with {expected}",
+        f"{done.returncode}:\n{done.stdout}",
+    )
+    return done.stdout
+
+
+def expect(holds: bool, expected: str, found: object) -> None:
+    """End with a sentence unless something holds."""
+    if not holds:
+        sys.exit(f"Expected {expected}, found {found}")
+
+
+def say(sentence: str) -> None:
+    """Tell what has been found in order."""
+    print(sentence, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
