@@ -1,6 +1,7 @@
 """The house: arrows between modules point one way, and importing has no side effects."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ ROOT = Path(scbatchprox.__file__).parent
 
 #: Folders and modules from the ground up: each may import itself and what stands before it.
 HOUSE = [
-    {"_version", "errors", "progress"},
+    {"_version", "choices", "errors", "progress"},
     {"kernels"},
     {"io.atomic"},
     {"core.checks", "core.labels"},
@@ -150,6 +151,82 @@ def test_importing_configures_nothing():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+#: What takes long to load, and is loaded by what needs it.
+HEAVY = {
+    "numpy", "numba", "sklearn", "scipy", "scipy.stats", "pandas", "anndata", "h5py", "zarr", "dask",
+    "torch", "matplotlib",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        None,
+        "--help",
+        "--version",
+        "refine --help",
+        "apply --help",
+        "inspect --help",
+        "demo --help",
+        "evaluate --help",
+        "bench --help",
+        "atlas --help",
+        "atlas add --help",
+        "embed fit --help",
+    ],
+)
+def test_nothing_is_loaded_before_it_is_used(words):
+    script = "import sys, scbatchprox\n"
+    if words is not None:
+        script += (
+            f"sys.argv = ['scbatchprox', *{words!r}.split()]\n"
+            "from scbatchprox.cli import main\n"
+            "try:\n    main()\n"
+            "except SystemExit as done:\n    assert done.code == 0, done.code\n"
+        )
+    script += f"print('loaded:', *sorted(set({sorted(HEAVY)!r}) & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_completion_loads_nothing_either():
+    asked = {
+        "_SCBATCHPROX_COMPLETE": "complete_bash",
+        "COMP_WORDS": "scbatchprox refine --solver ",
+        "COMP_CWORD": "3",
+    }
+    script = (
+        "import sys; sys.argv = ['scbatchprox']\n"
+        "from scbatchprox.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        f"print('loaded:', *sorted(set({sorted(HEAVY)!r}) & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | asked, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["exact", "adam", "loaded:"]
+
+
+def test_choices_are_those_of_the_library():
+    """The command line lists names without loading what they stand for: they must be the same."""
+    from scbatchprox import choices
+    from scbatchprox.bench.experiments import EXPERIMENTS
+    from scbatchprox.cli.atlas_options import Policies
+    from scbatchprox.core.solvers import SOLVERS
+    from scbatchprox.upstream import _METHODS
+
+    assert list(choices.Solvers) == list(SOLVERS)
+    assert list(choices.EXPERIMENTS) == list(EXPERIMENTS)
+    assert list(choices.Methods) == list(_METHODS)
+    names = ", ".join(repr(policy.value) for policy in Policies)
+    with pytest.raises(ValueError, match=f"one of {names}, found 'other'"):
+        scbatchprox.BatchProx().partial_fit([[0.0]], batch=["a"], policy="other")
 
 
 def test_public_names_exist():

@@ -289,15 +289,10 @@ for dtype in (np.float32, np.float64):
     model.partial_fit(Z[:90], batch=["a"] * 90)
     diagnose(Z, batch, target="population")
     BatchProx(target="population").fit_transform(Z, batch=batch, population=rng.integers(0, 9, 5000))
-from numba.core.dispatcher import Dispatcher
-for name, module in sorted(sys.modules.items()):
-    if name.startswith("scbatchprox"):
-        for key, thing in vars(module).items():
-            if isinstance(thing, Dispatcher) and thing.signatures:
-                print(thing.__module__.split(".")[1], key)
+print(*{"numba", "llvmlite"} & set(sys.modules))
 """
 
 
-def test_nothing_is_compiled_for_the_population_target():
+def test_the_population_target_does_not_even_import_the_compiler():
     run = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
-    assert run.stdout.splitlines() == []
+    assert run.stdout.split() == []

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._version import __version__
-from ..api.estimator import BatchProx
-from ..api.files import apply_file, refine_file
 from ..errors import BadValue
-from ..io import model_file
-from ..io.formats import kind_of
-from ..io.model_file import params_as_json
 from . import options as o
 from .atlas import atlas
 from .bench import bench
 from .embed import embed
 from .evaluate import evaluate
 from .output import Speaker
+
+if TYPE_CHECKING:
+    from ..api.estimator import BatchProx
 
 __all__ = ["app"]
 
@@ -88,6 +86,8 @@ def refine(
     """Fit an adapter to the cells of a file and write them refined."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering(), speaker.progress() as progress:
+        from ..api.files import refine_file
+
         wanted = o.model_of(
             rounds,
             solver.value,
@@ -150,6 +150,10 @@ def _mapping(inverse: bool) -> Callable[..., None]:
     ) -> None:
         speaker = Speaker(quiet, verbose, as_json)
         with speaker.answering(), speaker.progress() as progress:
+            from ..api.estimator import BatchProx
+            from ..api.files import apply_file
+            from ..io.formats import kind_of
+
             target_path = o.where(out, in_place, path=path, labels=labels, model=model)
             fitted = BatchProx.load(model)
             known = fitted.provenance_
@@ -203,6 +207,9 @@ def inspect(
     """Show what a saved model is: batches, sizes, movement, parameters, where it came from."""
     speaker = Speaker(False, verbose, as_json)
     with speaker.answering():
+        from ..api.estimator import BatchProx
+        from ..io import model_file
+
         model = BatchProx.load(path)
         written_by = model_file.load(path).written_by
         facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
@@ -223,9 +230,9 @@ def demo(
     verbose: o.Verbose = False,
 ) -> None:
     """Simulate one of the paper's tables, refine it, score it, draw it."""
-    from ..bench.demo import run
-
     with Speaker(verbose=verbose).answering():
+        from ..bench.demo import run
+
         run(out, data=data, seed=seed)
 
 
@@ -237,6 +244,8 @@ app.command(epilog="Example: `scbatchprox bench classify --data my.h5ad --out re
 
 
 def _facts(model: BatchProx) -> dict[str, Any]:
+    from ..io.model_file import params_as_json
+
     movement = model.movement()
     return {
         "batches": model.batches_.tolist(),

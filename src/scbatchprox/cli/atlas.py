@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 
-from ..atlas import Arrival, Atlas
-from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..io.formats import kind_of
 from . import atlas_words as words
 from . import options as o
 from .atlas_options import At, BatchKey, Cells, Policies, Policy, Upstream, UseRep
 from .output import Speaker
+
+if TYPE_CHECKING:
+    from ..atlas import Arrival, Atlas
 
 __all__ = ["atlas"]
 
@@ -50,6 +49,8 @@ def init(
     """Make an atlas that holds no batch yet."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         model = o.model_of(
             rounds, "exact", {}, target,
             {"eps": eps, "mean_only": mean_only, "per_batch": per_batch}, seed=seed,
@@ -97,6 +98,8 @@ def add(
     """Judge the batches of a file, and add them unless they are very far from the atlas."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         with speaker.progress() as progress:
             at = Atlas.open(path)
             # A first arrival has nothing to be scored against; asking for scores of it is an error.
@@ -134,6 +137,8 @@ def forget(
     """Take a batch out: as if it had never been seen, from the moments kept of the others."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         at = Atlas.open(path)
         version = at.forget(_label(at, batch), policy=policy.value)
         speaker.say(f"forgot {batch}: version {version}")
@@ -161,6 +166,8 @@ def apply(
     """Refine cells of batches that the atlas holds, with its current version."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         with speaker.progress() as progress:
             target = o.where(out, in_place, path=cells, labels=labels)
             at = Atlas.open(path)
@@ -183,6 +190,10 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
     """Show all versions: what was done, when, and by which version of the software."""
     speaker = Speaker(False, verbose, as_json)
     with speaker.answering():
+        import pandas as pd
+
+        from ..atlas import Atlas
+
         at = Atlas.open(path)
         table = at.log()
         done = [words.done(row) for row in at.entries()]
@@ -208,6 +219,8 @@ def diff(
     """Show what is different in version B from version A, and how far old rows moved."""
     speaker = Speaker(False, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         found = Atlas.open(path).diff(a, b)
         speaker.say(f"added: {words.names(found.added) or 'none'}")
         speaker.say(f"removed: {words.names(found.removed) or 'none'}")
@@ -241,6 +254,8 @@ def rollback(
     """Return to an earlier version exactly, as a new version; nothing is lost."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..atlas import Atlas
+
         at = Atlas.open(path)
         number = at.rollback(version)
         speaker.say(f"version {number} is version {version} again")
@@ -256,6 +271,8 @@ def _keys(at: Atlas, given: list[str] | None) -> list[str]:
 
 def _rep(at: Atlas, cells: Path) -> str | None:
     """The embedding of the latest arrival, for a file of the same kind: a name means another in others."""
+    from ..io.formats import kind_of
+
     source = at.source
     same = bool(source) and kind_of(source["name"]) == kind_of(cells)
     return source["use_rep"] if same else None
@@ -263,6 +280,8 @@ def _rep(at: Atlas, cells: Path) -> str | None:
 
 def _label(at: Atlas, text: str) -> Any:
     """The batch that a word on the command line means: labels may be numbers."""
+    from ..core.checks import some_of
+
     model = at.model
     known = [] if model is None else model.batches_.tolist()
     for label in known:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from ..atlas.judging import CELL_FAR
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["done", "in_words", "names", "records"]
 
@@ -38,6 +37,8 @@ def in_words(batch: Any, row: Any) -> str:
             sentence += f" {row['partnered']:.0%} of its cells are like something in the atlas."
         sentence += f" Advice: {row['advice']}."
     if "far_cells" in row:
+        from ..atlas.judging import CELL_FAR
+
         share = row["far_cells"] / row["n_cells"]
         sentence += (
             f" {row['far_cells']:,} cells ({share:.1%}) are far from all that the atlas holds "

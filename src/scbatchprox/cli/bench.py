@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
+from ..choices import EXPERIMENTS as NAMES
+from ..choices import Profiles
 from ..errors import BadFile, BadValue
 from . import options as o
 from .output import Speaker
@@ -20,19 +20,12 @@ __all__ = ["bench"]
 _DATA, _HOW = "Data", "How"
 
 
-class Profiles(StrEnum):
-    """Profiles of scores by name, for the parser."""
-
-    full = "full"
-    fast = "fast"
-
-
 def bench(
     name: Annotated[
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="classify, imbalance, continual, cumulative, molecules, ablation, rounds or planted.",
+            help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.",
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
@@ -85,16 +78,18 @@ def bench(
     as_json: o.Json = False,
 ) -> None:
     """Run an experiment of the paper, on its data or on yours, and write a page about it."""
-    from ..bench.datasets import data_folder
-    from ..bench.experiments import EXPERIMENTS, read_config, run
-
     speaker = Speaker(quiet, verbose, as_json)
 
     def note(sentence: str) -> None:
+        from rich.text import Text
+
         if not (quiet or as_json):
             speaker.err.print(Text(sentence))
 
     with speaker.answering():
+        from ..bench.datasets import data_folder
+        from ..bench.experiments import EXPERIMENTS, read_config, run
+
         chosen = _chosen(name, everything, tuple(EXPERIMENTS))
         if data_dir is not None:
             data_folder(data_dir)  # a wrong one is an error at once, not a reason to leave data out

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import upstream as upstreams
+from ..choices import Genes, Methods
 from ..errors import BadValue
-from ..upstream import PCAUpstream, ScviUpstream, Upstream
-from ..upstream.choice import Choice
-from ..upstream.on_disk import embed_file, read_counts
 from . import options as o
 from .output import Speaker
+
+if TYPE_CHECKING:
+    from ..upstream import Upstream
 
 __all__ = ["embed"]
 
@@ -24,13 +23,6 @@ embed = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-
-
-class Methods(StrEnum):
-    """Kinds of references by name, for the parser."""
-
-    pca = "pca"
-    scvi = "scvi"
 
 
 CountFiles = Annotated[
@@ -66,12 +58,12 @@ def fit(
         int | None, typer.Option(help="Width of the embedding; by default 40 (pca) or 10 (scvi).")
     ] = None,
     genes: Annotated[
-        Choice,
+        Genes,
         typer.Option(
             help="Genes to embed with: the most variable ones by scanpy, those flagged in "
             "var['highly_variable'], or all."
         ),
-    ] = Choice.scanpy,
+    ] = Genes.scanpy,
     hvgs: Annotated[int, typer.Option(help="How many genes scanpy chooses.")] = 2500,
     layer: Layer = None,
     fractional: Fractional = False,
@@ -88,6 +80,9 @@ def fit(
     """Fit a reference to the first batches, or to all batches so far, on the genes that all files have."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..upstream import PCAUpstream, ScviUpstream
+        from ..upstream.on_disk import read_counts
+
         if method == Methods.scvi and not batch_key:
             raise BadValue("Expected --batch-key for scVI, found none.")
         if method == Methods.pca and batch_key:
@@ -133,8 +128,11 @@ def apply(
     """Embed cells with a saved reference, and say which of its genes they lack."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering(), speaker.progress() as progress:
+        from ..upstream import load
+        from ..upstream.on_disk import embed_file
+
         place = o.where(out, in_place, path=path, upstream=upstream)
-        reference = upstreams.load(upstream)
+        reference = load(upstream)
         report = embed_file(
             path,
             reference,
@@ -171,6 +169,9 @@ def surgery(
     """Give an scVI reference weights for new batches; cells of others keep their coordinates."""
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
+        from ..upstream import ScviUpstream
+        from ..upstream.on_disk import read_counts
+
         _check_place(out, path, upstream)
         reference = ScviUpstream.load(upstream)
         cells = read_counts(

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 
+from ..choices import Profiles
 from ..errors import BadValue
-from ..io.atomic import replacing
 from . import options as o
 from .output import Speaker
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..evaluate.metrics.comparison import Comparison
     from ..evaluate.metrics.of_file import Scored
 
 __all__ = ["evaluate"]
-
-
-class Profiles(StrEnum):
-    """Profiles by name, for the parser."""
-
-    full = "full"
-    fast = "fast"
 
 
 def evaluate(
@@ -68,6 +62,7 @@ def evaluate(
     speaker = Speaker(quiet, verbose, as_json)
     with speaker.answering():
         from ..evaluate.metrics.of_file import evaluate_file
+        from ..io.atomic import replacing
 
         o.apart(path=path, labels=labels, out=out)
         if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
@@ -110,6 +105,8 @@ def _in_words(scored: Scored, label_key: str) -> str:
 
 def _table(found: Comparison) -> pd.DataFrame:
     """Return scores as text: embeddings side by side, each with its difference to the first."""
+    import pandas as pd
+
     first, *others = found.scores
     columns = {first: found.scores[first].map(_number)}
     change = found.change.reindex(found.scores.index)
@@ -133,7 +130,7 @@ def _show_movement(speaker: Speaker, found: Comparison) -> None:
 
 
 def _number(x: float) -> str:
-    return "-" if pd.isna(x) else f"{x:.3f}"
+    return "-" if math.isnan(x) else f"{x:.3f}"
 
 
 def _distance(x: float) -> str:
@@ -142,7 +139,7 @@ def _distance(x: float) -> str:
 
 
 def _signed(x: float) -> str:
-    return "" if pd.isna(x) else f"{round(x, 3) + 0.0:+.3f}"
+    return "" if math.isnan(x) else f"{round(x, 3) + 0.0:+.3f}"
 
 
 def _facts(scored: Scored) -> dict[str, Any]:

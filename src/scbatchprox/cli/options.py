@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..api.estimator import BatchProx
-from ..core.solvers import SOLVERS, Adam
+from ..choices import Solvers
 from ..errors import BadValue
-from ..targets.moment import MomentTarget
-from ..targets.population.target import PopulationTarget
+
+if TYPE_CHECKING:
+    from ..api.estimator import BatchProx
 
 __all__ = ["Solvers", "cluster", "model_of", "where"]
 
 _FILES, _METHOD, _OUTPUT = "Files", "Method", "Output"
 
-
-class Solvers(StrEnum):
-    """Solvers by name, for the parser."""
-
-    exact = "exact"
-    adam = "adam"
-
-
-assert set(Solvers) == set(SOLVERS)
 
 In = Annotated[
     Path,
@@ -202,6 +192,9 @@ def model_of(
     ``adam`` are options of that solver and ``options`` those of the targets, by the names of their flags;
     ``None`` and ``False`` are options that are not given.
     """
+    from ..api.estimator import BatchProx
+    from ..core.solvers import Adam
+
     given = {name: value for name, value in (adam | options).items() if value not in (None, False)}
     users = {"lr": "adam", "local_epochs": "adam", "batch_size": "adam"} | {
         "eps": "moment", "mean_only": "moment", "per_batch": "population"
@@ -238,6 +231,9 @@ def model_of(
 
 def _target(target: str, options: dict[str, Any]) -> Any:
     """Return a target by its name, or with the options that are given."""
+    from ..targets.moment import MomentTarget
+    from ..targets.population.target import PopulationTarget
+
     if not options:
         return target
     if target == "moment":

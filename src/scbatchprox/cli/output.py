@@ -12,35 +12,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import typer
-from rich.console import Console
-from rich.logging import RichHandler
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import InputError
 from ..progress import Progress as Callback
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["Speaker"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-
-class _RowsPerSecond(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.completed / max(task.elapsed or 0.0, 1e-3)
-        return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
-
-
-class _SoFar(ProgressColumn):
-    """For what is counted in something else than cells: bytes of a download, rows of a table of results."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.completed:,.0f} / {task.total or 0:,.0f}", style="progress.data.speed")
 
 
 @dataclass
@@ -52,13 +36,17 @@ class Speaker:
     as_json: bool = False
 
     def __post_init__(self) -> None:
+        # rich is imported where something is said: the version and completion do without.
+        from rich.console import Console
+
         # Soft wrapping: a sentence stays one line for whoever reads it from a log.
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
         self.out = Console(highlight=False, soft_wrap=True)
         # Our own log alone: what other packages log is for their developers.
         log = logging.getLogger(__name__.split(".")[0])
-        log.handlers = [RichHandler(console=self.err, show_path=False, show_time=False)]
-        log.setLevel(logging.INFO if self.verbose and not self.quiet else logging.WARNING)
+        log.handlers = [_Log(self)]
+        spoken = logging.INFO if self.verbose else logging.WARNING
+        log.setLevel(logging.ERROR if self.quiet else spoken)
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     @contextmanager
@@ -83,12 +71,16 @@ class Speaker:
             self._fail(FAILURE, f"Unexpected {type(error).__name__}: {error}.{hint}")
 
     def _warn(self, message: Warning | str, *_: object) -> None:
+        from rich.text import Text
+
         if not self.quiet:
             self.err.print(
                 Text("Warning: ", style="bold yellow").append(str(message), style="default")
             )
 
     def _fail(self, code: int, sentence: str) -> None:
+        from rich.text import Text
+
         if self.verbose:
             traceback.print_exc()
         if self.as_json:
@@ -99,11 +91,10 @@ class Speaker:
     @contextmanager
     def progress(self, *, cells: bool = True) -> Iterator[Callback]:
         """Offer a callback that draws a bar per stage, of cells or not; silent where nobody looks."""
+        from .bars import bars_of
+
         silent = self.quiet or self.as_json or not sys.stderr.isatty()
-        bars = Progress(
-            TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-            _RowsPerSecond() if cells else _SoFar(), TimeRemainingColumn(), console=self.err, disable=silent,
-        )  # fmt: skip
+        bars = bars_of(self.err, cells=cells, silent=silent)
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
@@ -116,6 +107,8 @@ class Speaker:
 
     def say(self, sentence: str) -> None:
         """Say something to a person."""
+        from rich.text import Text
+
         if not (self.quiet or self.as_json):
             self.out.print(Text(sentence))
 
@@ -123,6 +116,8 @@ class Speaker:
         """Show a table to a person."""
         if self.quiet or self.as_json:
             return
+        from rich.table import Table
+
         drawn = Table(box=None, header_style="bold", pad_edge=False)
         for name in [table.index.name or "", *table.columns]:
             title = str(name).replace("_", " ")  # so that it may take two lines
@@ -137,6 +132,19 @@ class Speaker:
         """Give a machine all facts as one JSON object."""
         if self.as_json:
             print(json.dumps(_finite(facts), allow_nan=False), flush=True)
+
+
+class _Log(logging.Handler):
+    """Lines of our own log, each on one line, among all else that is said to a person."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        super().__init__()
+        self._speaker = speaker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from rich.text import Text
+
+        self._speaker.err.print(Text(f"{record.levelname:<8} {self.format(record)}"))
 
 
 def _cell(value: Any) -> str:

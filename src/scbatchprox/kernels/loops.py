@@ -6,41 +6,50 @@ into that form. They hold no locks, release the GIL and are called on disjoint r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
-__all__ = [
-    "add_sums",
-    "affine",
-    "compiled",
-    "first_rows",
-    "rows_by_batch",
-]
+from .compiled import compiled, read_only
 
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["add_sums", "affine", "first_rows"]
 
 
-def compiled(function: F) -> F:
-    """Compile with numba on first use and keep the machine code on disk where that is possible.
+def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Write the first few row numbers of each batch to ``rows`` (B, k), their number to ``found``."""
+    _first_rows(read_only(codes), rows, found)
 
-    ``contract`` allows a fused multiply-add; no other freedom is given, so the order of additions
-    is the one written down and results are reproducible to the bit. The kept code is renewed when the
-    function's own file changes; after a change of what it calls in another file, delete the cache.
+
+def add_sums(
+    Z: np.ndarray,
+    codes: np.ndarray,
+    origin: np.ndarray,
+    n: np.ndarray,
+    sums: np.ndarray,
+    block_rows: int,
+) -> None:
+    """Add each row's deviation from its batch's origin, and its square, to ``sums`` (B, 2, d).
+
+    Rows are taken a cache-sized block at a time and sorted by batch inside it, so that four rows of
+    one batch share each load and store of that batch's sums: measured, 10 ms instead of 14 for
+    1,000,000 x 50 float32 in 20 batches, and 10 instead of 21 with the block not touched first.
     """
-    jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"})
-    try:
-        return cast(F, jit(cache=True)(function))
-    except RuntimeError:  # no writeable cache folder anywhere, as in some containers
-        return cast(F, jit()(function))
+    # Arrays are made and reshaped here: numba would compile code for that too, for 0.3 s.
+    order, end = np.empty(block_rows, np.int64), np.empty(n.size + 1, np.int64)
+    Z = read_only(Z)
+    _add_sums(Z, Z.reshape(-1), read_only(codes), read_only(origin), n, sums, order, end)
+
+
+def affine(
+    Z: np.ndarray, codes: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray
+) -> bool:
+    """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
+
+    Returns whether every result is finite. Asking on the way costs no second pass.
+    """
+    return _affine(read_only(Z), read_only(codes), read_only(scale), read_only(shift), out)
 
 
 @compiled
-def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
-    """Write the first few row numbers of each batch to ``rows`` (B, k), their number to ``found``."""
+def _first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
     n_batches, k = rows.shape
     complete = 0
     for i in range(codes.shape[0]):
@@ -55,7 +64,7 @@ def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
 
 
 @compiled
-def rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: np.ndarray) -> None:
+def _rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: np.ndarray) -> None:
     """Write rows ``lo`` to ``hi`` to ``order``, sorted by batch; those of batch b end at ``end[b]``."""
     end[:] = 0
     for i in range(lo, hi):
@@ -69,25 +78,18 @@ def rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: n
 
 
 @compiled
-def add_sums(
+def _add_sums(
     Z: np.ndarray,
+    flat: np.ndarray,
     codes: np.ndarray,
     origin: np.ndarray,
     n: np.ndarray,
     sums: np.ndarray,
-    block_rows: int,
+    order: np.ndarray,
+    end: np.ndarray,
 ) -> float:
-    """Add each row's deviation from its batch's origin, and its square, to ``sums`` (B, 2, d).
-
-    Rows are taken a cache-sized block at a time and sorted by batch inside it, so that four rows of
-    one batch share each load and store of that batch's sums: measured, 10 ms instead of 14 for
-    1,000,000 x 50 float32 in 20 batches, and 10 instead of 21 with the block not touched first.
-    """
     n_rows, d = Z.shape
-    n_batches = n.shape[0]
-    order = np.empty(block_rows, np.int64)
-    end = np.empty(n_batches + 1, np.int64)
-    flat = Z.reshape(-1)
+    n_batches, block_rows = n.shape[0], order.shape[0]
     line = 64 // Z.itemsize
     touched = 0.0
     for lo in range(0, n_rows, block_rows):
@@ -97,7 +99,7 @@ def add_sums(
         for j in range(lo * d, hi * d, line):
             touched += flat[j]
 
-        rows_by_batch(codes, lo, hi, order, end)
+        _rows_by_batch(codes, lo, hi, order, end)
         p = 0
         for b in range(n_batches):
             n[b] += end[b] - p
@@ -124,13 +126,9 @@ def add_sums(
 
 
 @compiled
-def affine(
+def _affine(
     Z: np.ndarray, codes: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray
 ) -> bool:
-    """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
-
-    Returns whether every result is finite. Asking on the way costs no second pass.
-    """
     finite = True
     for i in range(Z.shape[0]):
         b = codes[i]

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import anndata as ad
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from ..choices import Genes
 from ..core.checks import one_of, some_of
 from ..errors import BadKey, BadValue, MissingExtra
 from ..kernels.arrays import Floats
 from .components import log_normalised
 
-__all__ = ["FLAG", "Choice", "chosen_genes"]
+__all__ = ["FLAG", "chosen_genes"]
 
 #: Column of ``var`` in which scanpy marks highly variable genes.
 FLAG = "highly_variable"
-
-
-class Choice(StrEnum):
-    """Ways to choose genes."""
-
-    scanpy = "scanpy"
-    flagged = "flagged"
-    all = "all"
 
 
 def chosen_genes(
@@ -42,12 +33,12 @@ def chosen_genes(
     counts, totals, var
         Counts (cells x genes), total counts per cell, and the table of genes.
     """
-    one_of("genes", how, [choice.value for choice in Choice])
-    if how == Choice.flagged:
+    one_of("genes", how, [choice.value for choice in Genes])
+    if how == Genes.flagged:
         return _flagged(var)
     if isinstance(n_hvgs, bool) or not isinstance(n_hvgs, int | np.integer) or n_hvgs < 1:
         raise BadValue(f"Expected n_hvgs to be a whole number of at least 1, found {n_hvgs!r}.")
-    if how == Choice.all or counts.shape[1] <= n_hvgs:
+    if how == Genes.all or counts.shape[1] <= n_hvgs:
         return np.arange(counts.shape[1])
     try:
         import scanpy as sc

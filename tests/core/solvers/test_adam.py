@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import oracles
 from data import make_cells
@@ -11,6 +13,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 def run(c, rounds, solver, variance_matching=True, **options):
     target = MomentTarget(variance_matching=variance_matching)
     return BatchProx(target=target, solver=solver, rounds=rounds, **options).fit(c.Z, batch=c.codes)
+
+
+def visits(solver, c):
+    """The order of a client's visits, for the oracles: of its own cells, which are all that it has."""
+    return lambda b, t, epoch, n: solver.permutation(c.Z[c.codes == b], t, epoch)
 
 
 VARIANTS = [
@@ -26,7 +33,7 @@ VARIANTS = [
 def test_fast_adam_is_textbook_adam_on_raw_cells(rng, options):
     c = make_cells(rng, [600, 257, 40, 3], 4)
     solver = Adam(seed=5)
-    path = oracles.textbook_adam(c.Z, c.codes, 3, solver.permutation, **options)
+    path = oracles.textbook_adam(c.Z, c.codes, 3, visits(solver, c), **options)
     model = run(c, 3, solver, **options)
     np.testing.assert_allclose(model.scale_, path[-1][0], atol=1e-9)
     np.testing.assert_allclose(model.shift_, path[-1][1], atol=1e-9)
@@ -36,7 +43,7 @@ def test_its_own_options_reach_it(rng):
     c = make_cells(rng, [300, 70], 3)
     own = dict(lr=1e-2, local_epochs=2, batch_size=50, betas=(0.8, 0.95), adam_eps=1e-6)
     solver = Adam(seed=1, **own)
-    path = oracles.textbook_adam(c.Z, c.codes, 2, solver.permutation, **own)
+    path = oracles.textbook_adam(c.Z, c.codes, 2, visits(solver, c), **own)
     np.testing.assert_allclose(run(c, 2, solver).scale_, path[-1][0], atol=1e-10)
 
 
@@ -45,7 +52,7 @@ def test_fast_adam_is_torch_adam(rng):
     pytest.importorskip("torch", reason="torch is not installed (make test-torch installs it)")
     c = make_cells(rng, [600, 257, 40], 4)
     solver = Adam(seed=5)
-    path = oracles.torch_adam(c.Z, c.codes, 3, solver.permutation)
+    path = oracles.torch_adam(c.Z, c.codes, 3, visits(solver, c))
     model = run(c, 3, solver)
     np.testing.assert_allclose(model.scale_, path[-1][0], atol=1e-9)
     np.testing.assert_allclose(model.shift_, path[-1][1], atol=1e-9)
@@ -56,8 +63,74 @@ def test_seed_decides_the_shuffling(rng):
     a, b, other = (run(c, 2, Adam(seed=s)).scale_ for s in (0, 0, 1))
     np.testing.assert_array_equal(a, b)
     assert (a != other).any()
-    for n in (1, 5, 300):
-        np.testing.assert_array_equal(np.sort(Adam().permutation(2, 1, 0, n)), np.arange(n))
+    for n in (1, 5, 300, 5000):
+        order = Adam().permutation(rng.normal(size=(n, 2)), 1, 0)
+        np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    Z = rng.normal(size=(300, 2))
+    orders = {
+        tuple(Adam(seed=seed).permutation(Z, t, epoch))
+        for seed in (0, 1) for t in (0, 1) for epoch in (0, 1)
+    }  # fmt: skip
+    assert len(orders) == 8
+
+
+class TestShufflingByContent:
+    """A client's visits depend on its own cells, the round and the epoch, and on nothing else."""
+
+    @given(st.integers(0, 10_000), st.permutations(range(4)))
+    def test_names_of_batches_have_no_part(self, seed, names):
+        c = make_cells(np.random.default_rng(seed), [90, 40, 30, 7], 3)
+        solver = Adam(batch_size=16, seed=seed)
+        one = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=c.codes)
+        two = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=np.array(names)[c.codes])
+        np.testing.assert_allclose(two.scale_[names], one.scale_, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(two.shift_[names], one.shift_, rtol=0, atol=1e-12)
+
+    @given(st.integers(0, 10_000))
+    def test_the_order_of_cells_has_no_part(self, seed):
+        rng = np.random.default_rng(seed)
+        c = make_cells(rng, [90, 40, 7], 3)
+        order = rng.permutation(len(c.Z))
+        solver = Adam(batch_size=16, seed=seed)
+        one = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=c.codes)
+        two = BatchProx(solver=solver, rounds=2).fit(c.Z[order], batch=c.codes[order])
+        np.testing.assert_allclose(two.scale_, one.scale_, rtol=0, atol=1e-12)
+
+    def test_a_client_alone_visits_as_among_others(self, rng, monkeypatch):
+        c = make_cells(rng, [300, 100, 50], 3)
+        seen = {}
+        own_order = Adam._order
+
+        def spy(self, own, t, epoch):
+            order = own_order(self, own, t, epoch)
+            seen[int(c.codes[order[0]]), t, epoch] = order
+            return order
+
+        monkeypatch.setattr(Adam, "_order", spy)
+        solver = Adam(seed=3, local_epochs=2)
+        run(c, 2, solver)
+        monkeypatch.undo()
+        assert set(seen) == {(b, t, e) for b in range(3) for t in range(2) for e in range(2)}
+        for (b, t, epoch), rows in seen.items():
+            mine = np.flatnonzero(c.codes == b)
+            np.testing.assert_array_equal(rows, mine[solver.permutation(c.Z[mine], t, epoch)])
+
+    @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray])
+    def test_types_and_layouts_have_no_part(self, rng, layout):
+        Z = rng.normal(size=(5000, 5)).astype(np.float32)
+        Z[7] = -0.0
+        wide = layout(np.where(Z == 0, 0.0, Z.astype(np.float64)))
+        np.testing.assert_array_equal(Adam().permutation(Z, 1, 2), Adam().permutation(wide, 1, 2))
+
+    def test_a_changed_value_changes_the_visits(self, rng):
+        Z = rng.normal(size=(300, 2))
+        other = Z.copy()
+        other[17, 1] = np.nextafter(other[17, 1], 9.0)
+        assert (Adam().permutation(Z, 0, 0) != Adam().permutation(other, 0, 0)).any()
+
+    def test_copies_are_all_visited(self):
+        order = Adam().permutation(np.ones((40, 2)), 0, 0)
+        np.testing.assert_array_equal(np.sort(order), np.arange(40))
 
 
 def test_threads_change_no_bit(rng):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...choices import Solvers
 from ...errors import BadValue
 from .adam import Adam
 from .exact import Exact
@@ -10,7 +11,10 @@ from .solution import History, Solution, Solver
 __all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "solver_of"]
 
 #: Solvers by the name under which they are asked for and saved.
-SOLVERS: dict[str, type[Exact] | type[Adam]] = {"exact": Exact, "adam": Adam}
+SOLVERS: dict[str, type[Exact] | type[Adam]] = {
+    Solvers.exact.value: Exact,
+    Solvers.adam.value: Adam,
+}
 
 
 def solver_of(solver: str | Solver) -> Solver:

@@ -18,7 +18,8 @@ import numpy as np
 
 from ...errors import BadValue
 from ...kernels.blocks import native, split
-from ...kernels.loops import compiled
+from ...kernels.compiled import compiled, read_only
+from ...kernels.hashes import Hasher
 from ...kernels.threads import get_num_threads, parallel_map
 from ..checks import check_number
 from ..labels import Labels
@@ -26,6 +27,9 @@ from ..problem import Problem
 from .solution import Solution, check_rounds
 
 __all__ = ["Adam"]
+
+#: Rows that are hashed at a time.
+BLOCK_ROWS = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,9 @@ class Adam:
     batch_size
         Cells in a mini-batch; the last one of an epoch may be smaller.
     seed
-        Of the shuffling. Client b shuffles in round t and epoch e by a generator of its own, so that
-        it can run anywhere, alone, with the same result.
+        Of the shuffling. In each round and epoch a client shuffles by a generator of its own, made from
+        the content of its cells: neither its name, nor other batches, nor the order of its cells have a
+        part in it, and it can run anywhere, alone, with the same result.
     """
 
     needs_cells: ClassVar[bool] = True
@@ -66,10 +71,14 @@ class Adam:
             raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
         object.__setattr__(self, "betas", tuple(self.betas))  # JSON brings lists
 
-    def permutation(self, b: int, t: int, epoch: int, n: int) -> np.ndarray:
-        """Return the order in which client ``b`` visits its ``n`` cells in an epoch of round ``t``."""
-        seed = np.random.SeedSequence(self.seed, spawn_key=(b, t, epoch))
-        return np.random.default_rng(seed).permutation(n)
+    def permutation(self, cells: np.ndarray, t: int, epoch: int) -> np.ndarray:
+        """Return the order in which a client visits its cells (n, d) in an epoch of round ``t``."""
+        return self._order(Own.of(native(cells), np.arange(len(cells))), t, epoch)
+
+    def _order(self, own: Own, t: int, epoch: int) -> np.ndarray:
+        words = own.digest >> 32, own.digest & 0xFFFFFFFF
+        seed = np.random.SeedSequence(self.seed, spawn_key=(*words, t, epoch))
+        return own.rows[np.random.default_rng(seed).permutation(own.rows.size)]
 
     def solve(
         self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
@@ -83,8 +92,8 @@ class Adam:
             )
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments alone.")
-        Z = native(Z)
-        own = np.split(np.argsort(labels.codes, kind="stable"), np.cumsum(labels.n)[:-1])
+        Z = read_only(native(Z))
+        own = parallel_map(partial(Own.of, Z), labels.rows())
         scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)
         path = [problem.identity()]
         for t in range(rounds):
@@ -108,23 +117,24 @@ class Adam:
         b: int,
         t: int,
         Z: np.ndarray,
-        rows: np.ndarray,
+        own: Own,
         scale: np.ndarray,
         shift: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Run round ``t`` of client ``b`` on its cells ``Z[rows]``; returns its copy of the adapter."""
+        """Run round ``t`` of client ``b`` on its own cells of ``Z``; returns its copy of the adapter."""
         theta_t = np.stack([scale, shift])
         theta = theta_t.copy()
+        grad = np.empty_like(theta)
         state = np.zeros((2, *theta.shape))  # first and second moment of the gradient
         mean, goal = problem.mean[b], problem.goal
-        sums = np.empty((-(-rows.size // self.batch_size), 2, mean.size))
+        sums = np.empty((-(-own.rows.size // self.batch_size), 2, mean.size))
         for epoch in range(self.local_epochs):
-            order = rows[self.permutation(b, t, epoch, rows.size)]
-            _mini_batch_means(Z, order, mean, self.batch_size, sums)
+            _mini_batch_means(Z, self._order(own, t, epoch), mean, self.batch_size, sums)
             _adam_steps(
                 theta,
                 theta_t,
                 state,
+                grad,
                 sums,
                 epoch * len(sums),
                 b,
@@ -135,6 +145,32 @@ class Adam:
                 (self.lr, *self.betas, self.adam_eps),
             )
         return theta[0], theta[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """The cells of a client, in an order that their content decides.
+
+    Attributes
+    ----------
+    rows
+        (n,) where they are, by the hash of their values; copies have one hash, and are all the same.
+    digest
+        A 64-bit number for all of them together.
+    """
+
+    rows: np.ndarray
+    digest: int
+
+    @classmethod
+    def of(cls, Z: np.ndarray, rows: np.ndarray) -> Own:
+        """Rows of a native matrix; float32 and the same values as float64 are alike."""
+        hashes = np.empty(rows.size, np.uint64)
+        hasher = Hasher(Z.shape[1], np.dtype(np.float64), min(BLOCK_ROWS, rows.size))
+        for lo in range(0, rows.size, BLOCK_ROWS):
+            some = rows[lo : lo + BLOCK_ROWS]
+            hashes[lo : lo + BLOCK_ROWS] = hasher(Z[some].astype(np.float64, copy=False))
+        return cls(rows[np.argsort(hashes, kind="stable")], int(hashes.sum(dtype=np.uint64)))
 
 
 def _call(client: Callable[[], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -167,6 +203,7 @@ def _adam_steps(
     theta: np.ndarray,
     theta_t: np.ndarray,
     state: np.ndarray,
+    grad: np.ndarray,
     sums: np.ndarray,
     done: int,
     b: int,
@@ -176,11 +213,13 @@ def _adam_steps(
     weights: tuple[float, float, float],
     options: tuple[float, float, float, float],
 ) -> None:
-    """One Adam step per mini-batch on a full copy ``theta`` (2, B, d) of the adapter."""
+    """One Adam step per mini-batch on a full copy ``theta`` (2, B, d) of the adapter.
+
+    ``grad`` is space of the same shape.
+    """
     a, mu, nu = weights
     lr, beta1, beta2, eps = options
     _, n_batches, d = theta.shape
-    grad = np.empty((2, n_batches, d))
     for k in range(sums.shape[0]):
         for part in range(2):
             for c in range(n_batches):

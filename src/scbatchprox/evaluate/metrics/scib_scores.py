@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...choices import Profiles
 from ...core.checks import one_of
 from ...errors import BadValue, MissingExtra
 from ...kernels.arrays import Floats
@@ -21,7 +22,7 @@ __all__ = ["BATCH", "BIO", "FAST_CELLS", "NEAREST", "PROFILES", "scib"]
 #: The scores whose means are Bio and Batch.
 BIO = ("nmi", "ari", "asw_cell", "isolated_f1", "clisi")
 BATCH = ("asw_batch", "ilisi", "kbet", "graph_connectivity", "pcr")
-PROFILES = ("full", "fast")
+PROFILES = tuple(profile.value for profile in Profiles)
 #: Approximate number of cells that the fast profile scores.
 FAST_CELLS = 5_000
 #: Number of neighbours for LISI (90 with the cell itself), and for the graph with the cell itself, as in
