@@ -20,6 +20,7 @@ from . import (
     harmony,
     memory,
     populations,
+    refine,
     start_up,
     threads,
 )
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "threads": threads.run,
     "memory": memory.run,
     "start-up": start_up.run,
+    "refine": refine.run,
     "harmony": harmony.run,
     "populations": populations.run,
     "adam": adam.run,

@@ -106,6 +106,8 @@ class TestBlur:
                 refine(adata, "batch", target=target)
             # What does not help is not advised.
             assert "target='population'" not in str(w[0].message)
+            with pytest.warns(UserWarning, match="blur into"):
+                refine(adata, "batch", target=target, diagnose=True)
             verdicts = adata.uns["X_pca_batchprox"]["diagnosis"]["verdict"]
             assert "target='population'" not in " ".join(verdicts)
 
@@ -178,7 +180,7 @@ class TestRefine:
 
     def test_the_diagnosis_is_kept_and_can_be_written(self, tmp_path):
         adata = self.adata(EVEN, EVEN)
-        refine(adata, "batch")
+        refine(adata, "batch", diagnose=True)
         adata.write_h5ad(tmp_path / "a.h5ad")
         kept = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
         assert kept["batch"].tolist() == ["b0", "b1"]

@@ -12,10 +12,10 @@ from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.solvers import solver_of
-from ..diagnosis.look import look
+from ..diagnosis.look import look, sample_sizes
 from ..errors import BadValue
 from ..progress import Progress, silent
-from ..targets.population.find import looked_at
+from ..targets.by_name import target_of
 from .anndata import record as record_of
 from .estimator import BatchProx
 
@@ -74,9 +74,8 @@ def refine_file(
         connection(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        source = source_of(
-            job, client, progress, None if diagnose is False else looked_at(job.labels.n)
-        )
+        watched = sample_sizes(target_of(model.target), diagnose, job.labels.n)
+        source = source_of(job, client, progress, watched)
         if needs_cells and client is not None:
             lazy.refuse(solver_of(model.solver))
         blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it

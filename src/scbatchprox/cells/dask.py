@@ -112,6 +112,10 @@ class DaskCells:
         result: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
         return result
 
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`."""
+        return self.sample(most, seed)
+
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""
         return moments(self.Z, self.labels, by)

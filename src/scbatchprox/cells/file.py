@@ -172,6 +172,10 @@ class Here:
             self._drawn[key] = drawing.sample(self._take)
         return self._drawn[key]
 
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`."""
+        return self.sample(most, seed)
+
     def _take(self, rows: Ints) -> np.ndarray:
         """Some rows, from one pass over all."""
         found = []
@@ -250,6 +254,10 @@ class _There:
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` rows of each batch, drawn by the workers."""
         return lazy.DaskCells(self.cells, self.labels).sample(most, seed)
+
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`."""
+        return self.sample(most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""

@@ -12,6 +12,7 @@ from ..core.group_moments import group_moments
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.sampling import Sample
+from ..core.thin_sampling import thin_sample
 from ..kernels.arrays import Ints
 
 __all__ = ["MemoryCells"]
@@ -37,6 +38,10 @@ class MemoryCells:
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
         return Sample.drawn(self.Z, self.labels, most, seed)
+
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`, without a pass over all coordinates; cells are known to be finite."""
+        return thin_sample(self.Z, self.labels, most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""

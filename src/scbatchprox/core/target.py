@@ -26,6 +26,10 @@ class Cells(Protocol):
         """Up to ``most`` (B,) of each batch, chosen by their content; they must be finite."""
         ...
 
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`, but it may be another one if that is faster; cells are known to be finite."""
+        ...
+
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of batches, of other groups, or of the cells around each of some anchors."""
         ...

@@ -10,14 +10,16 @@ import pandas as pd
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.fit import Fit
+from ..core.labels import Labels
 from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans
 from ..targets.population.find import looked_at
 from .evidence import MATCHED, Evidence, evidence
+from .quick_look import QuickLook
 
-__all__ = ["diagnosis", "unlike"]
+__all__ = ["diagnosis", "quick_warning", "unlike"]
 
 #: Joint groups that compositions are compared on, and rounds of the k-means that finds them.
 GROUPS, ROUNDS = 20, 10
@@ -86,6 +88,15 @@ def unlike(fit: Fit, table: pd.DataFrame) -> str | None:
         f"{said} and their populations blur into each other: no target can tell like from unlike; see the "
         f"diagnosis, and compare with the unrefined embedding."
     )
+
+
+def quick_warning(fit: Fit, look: QuickLook, labels: Labels) -> str | None:
+    """:func:`unlike` for a glance at the batches of ``labels``, all cells of them."""
+    table = pd.DataFrame(
+        {"n_cells": labels.n, "composition": look.composition, "distinct": look.distinct},
+        index=labels.batches,
+    )
+    return unlike(fit, table)
 
 
 def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
