@@ -81,7 +81,7 @@ def refine(
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
     Z = _representation(adata, use_rep)
-    batch = batch_labels(adata.obs, batch_key)
+    batch = Labels.of(in_memory(batch_labels(adata.obs, batch_key)), adata.n_obs)
     model = BatchProx(
         target=target,
         solver=solver,
@@ -94,8 +94,7 @@ def refine(
     model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
     given = None if population_key is None else batch_labels(adata.obs, population_key)
     refined = model.fit_transform(Z, batch=batch, population=given)
-    labels = Labels.of(in_memory(batch), Z.shape[0])
-    table = look(model.fit_, cells_of(check_cells(Z), labels), diagnose)
+    table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose)
     if not inplace:
         return refined
     key_added = f"{use_rep}_batchprox" if key_added is None else key_added

@@ -35,8 +35,15 @@ def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
             "mean_moved": np.sqrt((mean_moved**2).sum(1)),
             "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
             "scale_min": np.minimum.reduceat(scale.min(1), at),
-            "scale_median": [np.median(x) for x in np.split(scale, at[1:])],
+            "scale_median": _medians(rows, scale),
             "scale_max": np.maximum.reduceat(scale.max(1), at),
         },
         index=pd.Index(moments.batches.tolist(), name="batch"),
     )
+
+
+def _medians(rows: Moments, scale: Floats) -> Floats:
+    """(B,) the median of all scales of each batch."""
+    if rows.one_each:  # at once: there may be very many batches
+        return np.asarray(np.median(scale, axis=1))
+    return np.array([np.median(part) for part in np.split(scale, rows.start[1:-1])])

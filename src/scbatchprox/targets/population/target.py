@@ -57,7 +57,7 @@ class PopulationTarget:
         check_whole("seed", self.seed)
         if not isinstance(self.conditioned, bool | np.bool_):
             raise BadType(f"Expected conditioned to be True or False, found {self.conditioned!r}.")
-        if not isinstance(self.settings, PopulationSettings):
+        if type(self.settings) is not PopulationSettings:
             raise BadType(f"Expected settings to be PopulationSettings, found {self.settings!r}.")
 
     @property
