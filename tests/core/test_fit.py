@@ -63,7 +63,7 @@ class TestGrowing:
 
     def test_what_needs_the_batches_of_others(self, c, site):
         new = c.codes == 3
-        with pytest.raises(ValueError, match="found that others hold 2 of them"):
+        with pytest.raises(ValueError, match="found that other sites hold 2 of them"):
             site.partial_fit(c.Z[new], batch=c.codes[new], policy="refit")
         site.partial_fit(c.Z[new], batch=c.codes[new])
         site.forget(3)

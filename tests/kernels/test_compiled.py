@@ -52,7 +52,7 @@ def test_nothing_is_said_of_code_of_others(tmp_path):
     script = (
         "import numpy as np, numba\n"
         "from scbatchprox.kernels.loops import _affine\n"
-        "_affine._made()\n"  # listens from here on
+        "_affine._compile()\n"  # registers the listener
         "numba.njit(lambda x: x + 1)(1)\n"
     )
     assert SAID not in fresh(script, tmp_path).stderr

@@ -1,1 +1,1 @@
-"""The corridor: cells become Moments, Moments and a Target a Problem, its Solution an Adapter."""
+"""The method: cells give Moments, Moments a Target and a Problem, its Solution gives an Adapter."""

@@ -1,4 +1,4 @@
-"""The Adapter moves cells: a scale and a shift per row and coordinate. It knows no fitting."""
+"""The Adapter moves cells by a scale and a shift per row and coordinate. Fitting is elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Adapter(OfBatches):
     scale, shift
         (R, d) float64, :math:`\gamma` and :math:`\beta`.
     anchors
-        (R, d) :math:`a_k`, where the populations are; ``None`` with one row per batch.
+        (R, d) :math:`a_k`, positions of the populations; ``None`` with one row per batch.
     bandwidth
         (B,) :math:`h_b`, a variance; ``None`` without anchors.
     """
@@ -117,15 +117,15 @@ class Adapter(OfBatches):
         return self._map(Z, batch, out)
 
     def apply_finite(self, Z: Any, labels: Labels, out: np.ndarray | None = None) -> np.ndarray:
-        """:meth:`apply` to cells that are known to be finite, as those just fitted to are."""
+        """:meth:`apply` to cells that are known to be finite, such as cells that were just fitted."""
         return self._map(Z, labels, out, known_finite=True)
 
     def inverse(self, Z: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
-        """Take refined cells back to their unrefined positions; one row per batch only."""
+        """Return refined cells to their unrefined positions; for adapters with one row per batch."""
         if self.anchors is not None:
             raise BadValue(
                 "Expected an adapter with one row per batch to invert, found one with a row per "
-                "population: a refined cell does not tell which rows moved it; keep the unrefined "
+                "population: a refined cell does not determine which rows moved it; keep the unrefined "
                 "embedding, or fit with conditioned=False."
             )
         if not self.scale.all():
@@ -134,17 +134,17 @@ class Adapter(OfBatches):
                 f"Expected non-zero scales to invert, found 0 for batch "
                 f"{self.batches.tolist()[b]!r}, column {j}."
             )
-        back = replace(self, scale=1.0 / self.scale, shift=-self.shift / self.scale)
-        return back._map(Z, batch, out)
+        inverted = replace(self, scale=1.0 / self.scale, shift=-self.shift / self.scale)
+        return inverted._map(Z, batch, out)
 
     def eased(self, strength: float) -> Adapter:
         r"""Return a part of the refinement: :math:`z + \text{strength}\,(\tilde z - z)`."""
         if strength == 1:
-            return self  # to the bit
+            return self  # without rounding
         return replace(self, scale=1.0 + strength * (self.scale - 1.0), shift=strength * self.shift)
 
     def joined(self, other: Adapter) -> Adapter:
-        """Return an adapter for the batches of both, which share none; no row is changed."""
+        """Return an adapter for the batches of both, which must not share any; no row changes."""
         rows, order = self._with(other)
         by_name = np.argsort(np.concatenate([self.batches, other.batches]), kind="stable")
         scale, shift = (
@@ -160,7 +160,7 @@ class Adapter(OfBatches):
         )
 
     def select(self, batches: list[Any]) -> Adapter:
-        """Return an adapter for some of the batches; no row is changed."""
+        """Return an adapter for some of the batches; no row changes."""
         rows, keep = self._among(batches)
         chosen = np.zeros(self.batches.size, bool)
         chosen[self.batch[keep]] = True
@@ -169,26 +169,26 @@ class Adapter(OfBatches):
         return Adapter(*rows, self.scale[keep], self.shift[keep], anchors, bandwidth)
 
     def without(self, batch: Hashable) -> Adapter:
-        """Return an adapter that does not know a batch; no other row is changed."""
+        """Return an adapter without one batch; no other row changes."""
         return self.select([b for b in self.batches.tolist() if b != batch])
 
     def movement(self, moments: Moments) -> pd.DataFrame:
-        """Return what the adapter does to each batch of ``moments``, one row per batch.
+        """Return how far the adapter moves each batch of ``moments``, one line per batch.
 
-        ``moved`` is the root mean squared distance that a cell travels and ``mean_moved`` the
-        distance that the batch's mean does; ``relative`` is ``moved`` over the batch's own spread.
-        With a row per population, every cell is taken to follow the row of its own population.
+        ``moved`` is the root mean squared displacement of a cell, ``mean_moved`` that of the batch's
+        mean, and ``relative`` is ``moved`` over the standard deviation of the batch. With a row per
+        population, the numbers assume that a cell follows the row of its own population only.
         """
         rows = moments.by_batch if self.anchors is None else moments
-        mine = self.rows_of(rows.batches)
-        return movement(rows, self.scale[mine], self.shift[mine])
+        own = self.rows_of(rows.batches)
+        return movement(rows, self.scale[own], self.shift[own])
 
     def save(self, path: str | Path) -> None:
         """Write the adapter to a safetensors file; see the documentation for its layout."""
         store.save(path, "adapter", self.tensors(), self.batches, {})
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What a file holds of the adapter."""
+        """The arrays that a file stores."""
         found = {"batch": self.batch, "scale": self.scale, "shift": self.shift}
         if self.anchors is not None and self.bandwidth is not None:
             found |= {"anchor": self.anchors, "bandwidth": self.bandwidth}
@@ -196,7 +196,7 @@ class Adapter(OfBatches):
 
     @classmethod
     def from_tensors(cls, batches: np.ndarray, found: dict[str, np.ndarray]) -> Adapter:
-        """The adapter of what a file holds."""
+        """The adapter from the arrays of a file."""
         rows = store.row_map(found, "", batches.size)
         return cls(
             batches,
@@ -222,7 +222,7 @@ class Adapter(OfBatches):
             out = np.empty(Z.shape, output_dtype(Z))
         else:
             check_out(out, Z)
-            # A caller's array must not be touched for bad input; a fresh one is just thrown away.
+            # Bad input must not change the caller's array. Without `out`, the check comes later.
             if not known_finite and not _finite(Z):
                 raise nonfinite_error(Z)
         work = self._affine if self.anchors is None else self._mixture
@@ -248,7 +248,7 @@ class Adapter(OfBatches):
         return Anchors(self.batches, self.batch, self.anchors)
 
     def _affine(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
-        """Write the cells after the row of their batch; returns whether all of them are finite."""
+        """Move cells by the row of their batch; return whether all results are finite."""
         direct = is_native(out)
 
         def part(rows: tuple[int, int]) -> bool:
@@ -260,11 +260,11 @@ class Adapter(OfBatches):
                     out[lo:hi] = piece
             return finite
 
-        # One stretch of rows a thread: many small ones take page faults of a fresh `out` in turns.
+        # One contiguous part per thread: with many small ones the threads wait for each other's page faults.
         return all(parallel_map(part, split(Z.shape[0], get_num_threads())))
 
     def _mixture(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
-        """Write the cells after a mixture of the rows of their batch; returns whether all are finite."""
+        """Move cells by a mixture of the rows of their batch; return whether all results are finite."""
         anchors, bandwidth = self._anchored, self.bandwidth
         assert bandwidth is not None
 
@@ -278,7 +278,7 @@ class Adapter(OfBatches):
 
 
 def _both(a: Floats | None, b: Floats | None, order: Ints) -> Floats | None:
-    """What two adapters have of a kind, in a new order; they have it both or not at all."""
+    """Arrays of two adapters, joined and reordered; ``None`` if they have none."""
     return None if a is None or b is None else np.concatenate([a, b])[order]
 
 

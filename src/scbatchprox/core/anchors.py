@@ -1,4 +1,4 @@
-"""Points in each batch that cells are gathered around."""
+"""Anchors: points in each batch that its cells are assigned to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Anchors"]
 
 @dataclass(frozen=True, eq=False)
 class Anchors(OfBatches):
-    """A few points in each batch. A cell belongs to the nearest one of its own batch.
+    """A few points in each batch. A cell belongs to the nearest anchor of its batch.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Anchors(OfBatches):
     batch
         (R,) position in ``batches`` of each anchor's batch, in order; every batch has one or more.
     center
-        (R, d) where the anchors are.
+        (R, d) positions of the anchors.
     """
 
     batches: np.ndarray
@@ -43,20 +43,20 @@ class Anchors(OfBatches):
 
     @cached_property
     def origin(self) -> Floats:
-        """(B, d) a point amid the anchors of each batch, about which distances are taken.
+        """(B, d) the middle of the anchors of each batch, from which distances are computed.
 
-        A median, since one cell that is far away must not blur the others. In few digits, where these
-        tell it from the anchors: then cells in single precision are subtracted from it as they are.
+        It is a median, so that one distant cell does not cost the others precision. It is rounded to
+        single precision if that is close enough: then float32 cells need no conversion.
         """
         parts = np.split(self.center, self.start[1:-1])
-        return np.stack([_amid(part) for part in parts])
+        return np.stack([_middle(part) for part in parts])
 
     def of_batch(self, b: int) -> Centers:
         """The anchors of batch b, ready for products."""
         return Centers.of(self.center[self.own(b)], self.origin[b])
 
     def moments(self, Z: Any, labels: Labels) -> Moments:
-        """Moments of the cells around each anchor that has any, whose number is their label; one pass."""
+        """Moments of the cells of each anchor that has any, labelled by the anchor's number; one pass."""
         within = labels.within(self.batches)
         P, d = self.center.shape
         n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
@@ -83,10 +83,10 @@ class Anchors(OfBatches):
         return Anchors(*rows, np.concatenate([self.center, other.center])[order])
 
 
-def _amid(center: Floats) -> Floats:
-    """The median, to single precision if that moves it by less than the anchors are away from it."""
+def _middle(center: Floats) -> Floats:
+    """The median, rounded to single precision if the rounding is smaller than the spread of the anchors."""
     middle = np.median(center, axis=0)
     with np.errstate(over="ignore"):
-        short = middle.astype(np.float32).astype(np.float64)
-    near = np.abs(short - middle).max() <= np.abs(center - middle).max()
-    return np.asarray(short if near else middle)
+        single = middle.astype(np.float32).astype(np.float64)
+    close = np.abs(single - middle).max() <= np.abs(center - middle).max()
+    return np.asarray(single if close else middle)

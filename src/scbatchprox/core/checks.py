@@ -1,4 +1,4 @@
-"""Checks on what users hand in, with one vocabulary of errors: expected, found, available."""
+"""Checks of user input. All errors say what was expected, what was found, and what is available."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def some_of(values: Iterable[Any], most: int = 8) -> str:
 
 
 def check_embedding(Z: Any) -> Any:
-    """Return ``Z`` as a two-dimensional numeric array or CSR matrix; never a copy of a good array.
+    """Return ``Z`` as a two-dimensional numeric array or CSR matrix; valid arrays are not copied.
 
-    Finiteness is not looked at here, since that would be one more pass over the matrix: NaN and
-    infinity show in the moments, and :func:`nonfinite_error` then says where they are.
+    This does not look for NaN and infinity, which would be one more pass over the matrix. They show in
+    the moments, and :func:`nonfinite_error` then says where they are.
     """
     if sp.issparse(Z):
         return check_shape(check_dtype(Z.tocsr()))
@@ -53,15 +53,15 @@ def check_embedding(Z: Any) -> Any:
 
 
 def check_dtype(Z: Any) -> Any:
-    """Return ``Z`` with numbers of a kind that can be computed with."""
+    """Return ``Z`` with a numeric type that the loops support."""
     kind = Z.dtype.kind
     if kind in "fiub":
-        # Long doubles would be a third compiled variant for digits that no embedding has.
+        # Long doubles would need a third compiled variant, and no embedding has that many digits.
         return Z.astype(np.float64) if Z.dtype.itemsize > 8 else Z
     if kind == "c":
         raise BadValue(f"Complex data not supported: expected real numbers, found {Z.dtype}.")
     if kind == "O":
-        # scikit-learn's convention: an object array that holds numbers is an array of numbers.
+        # As in scikit-learn, an object array of numbers counts as an array of numbers.
         try:
             return Z.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -98,7 +98,7 @@ def check_shape(Z: Any) -> Any:
 
 
 def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
-    """Check that ``out`` can take the refined ``Z``; it may be ``Z`` itself, but not overlap it."""
+    """Check that ``out`` can hold the refined ``Z``; it may be ``Z`` itself, but not overlap it in part."""
     wanted = f"Expected a writeable float32 or float64 array of shape {Z.shape} as `out`"
     if not isinstance(out, np.ndarray) or out.dtype not in (np.float32, np.float64):
         raise BadType(f"{wanted}, found {getattr(out, 'dtype', type(out).__name__)}.")
@@ -109,14 +109,16 @@ def check_out(out: np.ndarray, Z: Any) -> np.ndarray:
     if isinstance(Z, np.ndarray) and np.shares_memory(out, Z):
         same = out.ctypes.data == Z.ctypes.data and out.strides == Z.strides
         if not (same and out.dtype == Z.dtype):
-            raise BadValue(f"{wanted} that is the input itself or apart from it, found overlap.")
+            raise BadValue(
+                f"{wanted} that is the input itself or separate, found overlapping memory."
+            )
     return out
 
 
 def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
-    """Say how many values of ``Z`` are not finite and where the first one is.
+    """Return an error that says how many values of ``Z`` are not finite and where the first one is.
 
-    If ``Z`` is a part of more cells, ``first_row`` is where it begins among them.
+    If ``Z`` is a part of a larger matrix, ``first_row`` is the row where it begins there.
     """
     rows = max(1, BLOCK_BYTES // (8 * Z.shape[1]))
     n_nan = n_inf = 0
@@ -132,8 +134,8 @@ def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
         n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
     if first is None:
         return NotFinite(
-            "Expected values of moderate size, found finite values so large that their variance "
-            "overflows, or their refined value does."
+            "Expected values of moderate size, found finite values so large that their variance or "
+            "their refined values overflow."
         )
     where = f"of {Z.shape[0] * Z.shape[1]}"
     if first_row is not None:
@@ -145,7 +147,7 @@ def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
 
 
 def warn_user(message: str) -> None:
-    """Warn, and point at the line outside of this package that led here."""
+    """Warn, with the position of the call from outside this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
@@ -153,7 +155,7 @@ def warn_user(message: str) -> None:
 
 
 def _ours(module: str) -> bool:
-    """Whether a call comes from this package, or from scikit-learn's wrapper around a method of it."""
+    """Whether a call comes from this package, or from scikit-learn's wrapper around its methods."""
     return module.split(".")[0] in ("scbatchprox", "sklearn")
 
 
@@ -175,7 +177,7 @@ def check_whole(name: str, value: object) -> None:
 
 
 def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
-    """Check that ``obs`` has all the columns that are asked for."""
+    """Check that ``obs`` has all columns in ``keys``."""
     available = list(available)
     absent = [key for key in keys if key not in available]
     if absent:
@@ -186,7 +188,7 @@ def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
+    """Return a numpy scalar as a Python value, and anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -1,14 +1,14 @@
-"""What a fitted model is, and how it grows: batches that arrive, and batches that are forgotten.
+"""A fitted model, and how it changes when batches are added or forgotten.
 
-Everything that a row of the adapter depends on is kept as moments, so old cells are never read again:
+The model keeps moments, which determine all rows of the adapter, so old cells are never read again:
 
 - the *reference*: batches that were fitted together, each row with the weight
   :math:`w = n_b / N_{ref}` among :math:`B_{ref}` batches;
-- batches *added* later to a frozen reference. Each is fitted to the reference alone, as if it were the
+- batches *added* later to a frozen reference. Each is fitted to the reference only, as if it were the
   only new batch: :math:`w = n_b / (N_{ref} + n_b)`, :math:`B = B_{ref} + 1`, target from the reference.
   The order of arrival does not matter;
-- all *moments* seen so far. They also hold later cells of known batches, which do not move a frozen row;
-  a refit takes them in.
+- the *moments* of all cells so far. They include later cells of known batches, which do not change a
+  frozen row but count in a refit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Fit", "Method"]
 
 @dataclass(frozen=True)
 class Method:
-    """How adapter rows follow from what is known of cells."""
+    """How adapter rows are computed from moments: target, solver, rounds, weights and strength."""
 
     rule: TargetRule
     solver: Solver
@@ -50,7 +50,7 @@ class Method:
             return
         if self.solver.needs_cells:
             raise BadValue(
-                f"Expected solver='exact' for target='population', whose registration finds the rows, "
+                f"Expected solver='exact' for target='population', which is found by registration, "
                 f"found {self.solver!r}."
             )
         if self.rounds is None:
@@ -65,10 +65,10 @@ class Method:
         cells: tuple[Any, Labels] | None = None,
         pooled: Pooled | None = None,
     ) -> tuple[Adapter, Solution, Any]:
-        """Fit batches together; returns the adapter, the solution, and the consensus if there is one.
+        """Fit batches together; return the adapter, the solution, and the consensus if there is one.
 
-        ``cells`` are for a solver that visits them again. ``pooled`` holds all batches, where ``moments``
-        are only some of them.
+        ``cells`` are for solvers that visit the cells again. ``pooled`` describes all batches, if
+        ``moments`` are those of some of them.
         """
         self.rule.check(moments)
         target, consensus = self.rule.aim(moments, self.weights, self.rounds, pooled)
@@ -79,13 +79,13 @@ class Method:
         return self._adapter(rows, solution), solution, consensus
 
     def apart(self, added: Moments, pooled: Pooled, consensus: Any = None) -> Adapter:
-        """Fit each new batch to a reference that stays as it is; ``pooled`` is all of the reference."""
+        """Fit each new batch to a fixed reference; ``pooled`` describes all of the reference."""
         self.rule.check(added)
         if not self.rule.registers:
             return self._apart(added, pooled, consensus)
-        # One at a time: a batch must not depend on which others arrive with it.
-        alone = (added.select([batch]) for batch in added.batches.tolist())
-        return reduce(Adapter.joined, (self._apart(one, pooled, consensus) for one in alone))
+        # One at a time: the result for a batch must not depend on which others arrive with it.
+        parts = (added.select([batch]) for batch in added.batches.tolist())
+        return reduce(Adapter.joined, (self._apart(part, pooled, consensus) for part in parts))
 
     def _apart(self, added: Moments, pooled: Pooled, consensus: Any) -> Adapter:
         rows = self.rule.rows(added)
@@ -96,20 +96,20 @@ class Method:
 
     def _solution(self, problem: Problem, cells: tuple[Any, Labels] | None) -> Solution:
         if problem.target.final:
-            path = [problem.identity(), problem.goal]
-            return Solution.of(problem, path, [0, math.inf], converged=True)
+            path = [(0.0, problem.identity()), (math.inf, problem.goal)]
+            return Solution.of(problem, path, converged=True)
         return self.solver.solve(problem, self.rounds, *(cells or ()))
 
     def _adapter(self, rows: Moments, solution: Solution) -> Adapter:
         bandwidth = None if rows.anchors is None else self.rule.bandwidth * rows.within
-        of = RowMap(rows.batches, rows.batch)
-        adapter = Adapter(*of, solution.scale, solution.shift, rows.anchors, bandwidth)
+        row_map = RowMap(rows.batches, rows.batch)
+        adapter = Adapter(*row_map, solution.scale, solution.shift, rows.anchors, bandwidth)
         return adapter.eased(self.strength)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted model: what every door shares, what is saved, and what grows. It is never changed.
+    """A fitted model, which all interfaces share and which is saved. Its methods return new models.
 
     Attributes
     ----------
@@ -122,10 +122,10 @@ class Fit:
     history, converged
         Of the fit of the reference.
     consensus
-        What batches were registered to, for a target that has one: a batch that arrives later needs no
-        more of the reference.
+        The consensus that batches were registered to, if the target has one. It is all that a later batch
+        needs of the reference.
     pooled
-        All batches of the reference, where some of them are held by others.
+        Moments of the whole reference, if other sites hold some of its batches.
     """
 
     method: Method
@@ -146,7 +146,7 @@ class Fit:
         cells: tuple[Any, Labels] | None = None,
         pooled: Pooled | None = None,
     ) -> Fit:
-        """Fit batches together: all of them are the reference."""
+        """Fit batches together: they are the reference."""
         adapter, solution, consensus = method.together(moments, cells, pooled)
         return cls(
             method,
@@ -166,12 +166,12 @@ class Fit:
         return self.reference.by_batch.pooled() if self.pooled is None else self.pooled
 
     def new_batches(self, moments: Moments) -> Moments:
-        """The part of ``moments`` that belongs to batches not seen before."""
+        """The part of ``moments`` that belongs to new batches."""
         known = set(self.moments.batches.tolist())
         return moments.select([b for b in moments.batches.tolist() if b not in known])
 
     def grown(self, more: Moments, method: Method) -> Fit:
-        """Take in more cells; no row changes, and new batches get rows of their own."""
+        """Add cells. No existing row changes; new batches get new rows."""
         method.rule.check(more)
         added = self.new_batches(more)
         after = replace(
@@ -183,16 +183,16 @@ class Fit:
         return replace(after, adapter=self.adapter.joined(rows))
 
     def refitted(self, more: Moments, method: Method) -> Fit:
-        """Take in more cells and fit all batches together."""
+        """Add cells and fit all batches together."""
         method.rule.check(more)
         self._check_own("refit")
         return Fit.of(method, self.moments.merge(more))
 
     def forgotten(self, batch: Hashable, method: Method) -> Fit:
-        """Be as if a batch had never been seen.
+        """Return the model as if a batch had never been seen.
 
-        A batch that was added takes its rows with it. Without a batch of the reference all rows are fitted
-        again: the reference together, the added batches apart.
+        For an added batch only its rows are removed. For a batch of the reference all rows are fitted
+        again: the reference together, the added batches one by one.
         """
         moments = self.moments.drop(batch)
         if batch in self.added.batches.tolist():
@@ -200,7 +200,7 @@ class Fit:
             return replace(self, added=self.added.drop(batch), moments=moments, adapter=adapter)
         if self.reference.batches.size == 1:
             raise BadValue(
-                f"Expected to keep a batch of the reference, found that {batch!r} is its last; "
+                f"Expected at least one more batch in the reference, found that {batch!r} is its last; "
                 f"fit a new model instead."
             )
         self._check_own("forget a batch of the reference")
@@ -213,6 +213,6 @@ class Fit:
     def _check_own(self, what: str) -> None:
         if self.pooled is not None:
             raise BadValue(
-                f"Expected all batches of the reference here to {what}, found that others hold "
-                f"{self.pooled.n_batches - self.reference.batches.size} of them; fit anew together."
+                f"Expected all batches of the reference in this model to {what}, found that other sites "
+                f"hold {self.pooled.n_batches - self.reference.batches.size} of them; fit all sites again."
             )

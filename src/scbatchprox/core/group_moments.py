@@ -1,4 +1,4 @@
-"""Moments of groups of cells that someone has named, by products: there may be very many groups."""
+"""Moments of labelled groups of cells, by matrix products: there may be very many groups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .moments import Moments, n_parts
 
 __all__ = ["group_moments"]
 
-#: Rows that are taken at a time: many, since each of their groups costs as much as a row.
+#: Rows in a block. It is large because each group in a block costs as much time as a row.
 BLOCK_ROWS = 1 << 12
 
 
 def group_moments(Z: Any, groups: Labels) -> Moments:
-    """:meth:`Moments.of`, without compiled code: of the groups that have cells.
+    """:meth:`Moments.of` without compiled code, for the groups that have cells.
 
-    Sums are taken about a cell of each group. Parts are cut by the shape alone and added in order.
+    Deviations are from one cell of each group. The shape of the data alone determines the parts, which
+    are added in order.
     """
     Z = check_embedding(Z)
     G, d = groups.batches.size, Z.shape[1]

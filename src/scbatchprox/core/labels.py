@@ -1,4 +1,4 @@
-"""Batch labels as codes: whatever a user calls a batch becomes 0, 1, 2, ... in sorted order."""
+"""Batch labels as codes 0, 1, 2, ... in the sorted order of the labels."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .checks import plain, some_of
 __all__ = ["Labels", "among", "label_array", "population_labels", "union"]
 
 #: Codes that are counted at a time.
-COUNTED = 1 << 18
+COUNT_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One batch code per cell, and the batches that the codes stand for.
+    """One batch code per cell, and the batches that the codes refer to.
 
     Attributes
     ----------
     codes
         int32, one per cell: the position of its batch in ``batches``.
     batches
-        Distinct labels in sorted order (so that results never depend on the container that the
-        labels came in, nor on the order of a categorical's categories).
+        Distinct labels in sorted order, so that results depend neither on the type of the container nor
+        on the order of a categorical's categories.
     """
 
     codes: np.ndarray
@@ -36,7 +36,7 @@ class Labels:
 
     @classmethod
     def of(cls, batch: Any, n_cells: int) -> Labels:
-        """Encode labels of any kind; ``None`` is a single batch."""
+        """Encode labels of any type; ``None`` means a single batch."""
         if isinstance(batch, Labels):
             labels = batch
         elif batch is None:
@@ -50,13 +50,13 @@ class Labels:
         return labels
 
     def within(self, known: np.ndarray) -> Labels:
-        """Translate the codes to positions in ``known``; a batch that is not there is an error."""
-        # True == 1 in Python, but a flag is not a number of a batch.
-        apart = (self.batches.dtype.kind == "b") != (known.dtype.kind == "b")
-        if np.array_equal(self.batches, known) and not apart:
+        """Translate the codes to positions in ``known``; an unknown batch is an error."""
+        # True == 1 in Python, but the labels True and 1 are different batches.
+        differ = (self.batches.dtype.kind == "b") != (known.dtype.kind == "b")
+        if np.array_equal(self.batches, known) and not differ:
             return Labels(self.codes, known)
         position = {label: i for i, label in enumerate(known.tolist())}
-        unseen = [label for label in self.batches.tolist() if apart or label not in position]
+        unseen = [label for label in self.batches.tolist() if differ or label not in position]
         if unseen:
             raise BadValue(
                 f"Expected batches seen when fitting, found unseen {some_of(unseen)}; "
@@ -66,11 +66,11 @@ class Labels:
         return Labels(table[self.codes], known)
 
     def at(self, rows: Any) -> Labels:
-        """The labels of some rows (an index or a slice), among the same batches."""
+        """The labels of some rows (an index or a slice), with the same batches."""
         return Labels(self.codes[rows], self.batches)
 
     def rows(self) -> list[np.ndarray]:
-        """The rows of each batch, in their order."""
+        """The row numbers of each batch, ascending."""
         return np.split(np.argsort(self.codes, kind="stable"), np.cumsum(self.n)[:-1])
 
     @property
@@ -79,38 +79,38 @@ class Labels:
         return count_codes(self.codes, self.batches.size)
 
 
-def count_codes(codes: np.ndarray, least: int = 0) -> np.ndarray:
-    """How often every code occurs, of ``least`` codes or more.
+def count_codes(codes: np.ndarray, n_codes: int = 0) -> np.ndarray:
+    """How often every code occurs, for ``n_codes`` codes or more.
 
-    A block at a time: numpy counts a copy in wider integers, which of all cells would be large.
+    Counting in blocks saves memory: numpy first copies the codes to larger integers.
     """
-    size = max(least, int(codes.max(initial=-1)) + 1)
+    size = max(n_codes, int(codes.max(initial=-1)) + 1)
     counts = np.zeros(size, np.int64)
-    for lo in range(0, codes.size, COUNTED):
-        counts += np.bincount(codes[lo : lo + COUNTED], minlength=size)
+    for lo in range(0, codes.size, COUNT_BLOCK):
+        counts += np.bincount(codes[lo : lo + COUNT_BLOCK], minlength=size)
     return counts
 
 
 def label_array(labels: list[Any]) -> np.ndarray:
-    """Distinct labels as an array of one plain type: str, int, bool or float; anything else by name."""
+    """Distinct labels as an array of str, int, bool or float; labels of other types as strings."""
     kinds = {type(label) for label in labels}
     if kinds == {int, float}:
         kinds = {float}
     if len(kinds) > 1:
-        # "1" and 1 would silently become the same batch.
+        # Otherwise "1" and 1 would silently become the same batch.
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise BadType(f"Expected batch labels of one type, found {names}: {some_of(labels)}.")
     kind = kinds.pop() if kinds and kinds <= {bool, int, float, str} else str
     found = np.array([kind(label) for label in labels], dtype=kind)
     if len(set(found.tolist())) < len(labels):
         raise BadValue(
-            f"Expected batch labels with distinct names, found some that read the same: {some_of(labels)}."
+            f"Expected batch labels with distinct names, found some with equal names: {some_of(labels)}."
         )
     return found
 
 
 def population_labels(values: Any, n_cells: int) -> Labels:
-    """Encode the population of each cell; errors speak of populations."""
+    """Encode the population of each cell; errors mention populations instead of batches."""
     try:
         return Labels.of(values, n_cells)
     except (BadValue, BadType) as error:
@@ -118,9 +118,9 @@ def population_labels(values: Any, n_cells: int) -> Labels:
 
 
 def among(labels: np.ndarray, wanted: Iterable[Any]) -> np.ndarray:
-    """Which of ``labels`` are wanted, as a mask.
+    """A mask of the ``labels`` that are wanted.
 
-    Not by an array of those wanted: a longer name would be cut to the width of this one's.
+    It uses Python strings, since a numpy array would cut longer names to the length of its own type.
     """
     chosen = set(wanted)
     return np.array([label in chosen for label in labels.tolist()], bool)
@@ -147,7 +147,7 @@ def _encode(batch: Any) -> Labels:
             f"Expected a batch label for every cell, found {missing.sum()} missing of {codes.size}, "
             f"the first at row {int(np.argmax(missing))}."
         )
-    # A categorical may carry categories that no cell has: those are not batches.
+    # Categories without cells are not batches.
     used = np.flatnonzero(count_codes(codes))
     batches = label_array([plain_label(found[i]) for i in used])
     order = np.argsort(batches, kind="stable")
@@ -159,14 +159,14 @@ def _encode(batch: Any) -> Labels:
 
 
 def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
-    """Codes (-1 where missing) and the labels they stand for, in any order."""
+    """Codes (-1 where missing) and the labels that they refer to, in any order."""
     values = pd.Series(batch) if isinstance(batch, pd.Categorical) else _one_dimensional(batch)
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values.cat.codes.to_numpy(), values.cat.categories.tolist()
     codes, found = pd.factorize(values, use_na_sentinel=True)
     labels = pd.Index(found).tolist()
     for i, label in enumerate(labels):
-        if label != label:  # nullable floats can hold NaN beside their missing values
+        if label != label:  # nullable floats can hold NaN as well as missing values
             codes = np.where(codes == i, -1, codes)
     return codes, labels
 
@@ -184,6 +184,6 @@ def _one_dimensional(batch: Any) -> pd.Series[Any]:
 
 
 def plain_label(label: Any) -> Any:
-    """Return a label as a plain Python value; HDF5 hands out strings as bytes."""
+    """Return a label as a Python value; HDF5 returns strings as bytes."""
     label = plain(label)
     return label.decode() if isinstance(label, bytes) else label

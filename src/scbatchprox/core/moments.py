@@ -1,4 +1,4 @@
-"""Cells become Moments: ``(n, mean, M2)`` per batch, all that the method knows of the data."""
+"""Moments ``(n, mean, M2)`` of the cells of each batch: all that the method uses of the data."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ from .rows import OfBatches, RowMap
 
 __all__ = ["Moments", "Pooled", "n_parts", "warn_if_barcodes"]
 
-#: Bytes of cells that one block of :func:`scbatchprox.kernels.loops.add_sums` holds: half a usual L2 cache.
+#: Bytes of a block of cells in :func:`scbatchprox.kernels.loops.add_sums`: half of a common L2 cache.
 CACHE_BYTES = 1 << 18
-MOST_PARTS = 128
+#: Parts that the rows are cut into, at most, and rows in a part, at least.
+MOST_PARTS, LEAST_PART_ROWS = 128, 32_768
+
+#: Labels are probably not batches if the median batch has fewer cells than this.
+FEW_CELLS = 10
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """All that is ever needed of other batches: number, mean and spread of their cells together.
+    """Number, mean and spread of the cells of several batches together: all that a target needs of them.
 
     Attributes
     ----------
     n_cells, n_batches
-        How many there are.
+        Numbers of cells and batches.
     mean, m2
         (d,) mean of all cells, and the sum of squared deviations from it.
     """
@@ -69,11 +73,11 @@ class Moments(OfBatches):
     mean
         (R, d) :math:`\hat\mu_b`.
     m2
-        (R, d) :math:`\sum_{i \in I_b} (z_i - \hat\mu_b)^2`. Carried instead of raw sums of squares,
-        which cancel catastrophically for embeddings far from the origin.
+        (R, d) :math:`\sum_{i \in I_b} (z_i - \hat\mu_b)^2`. Raw sums of squares would cancel for
+        embeddings far from the origin.
     anchors
-        (R, d) the points that the cells of populations were gathered around: more cells of a known batch
-        join the nearest one. ``None`` if rows are whole batches.
+        (R, d) the points that the cells of populations were assigned to: more cells of a known batch
+        belong to the nearest one. ``None`` if rows are whole batches.
     """
 
     batches: np.ndarray
@@ -103,9 +107,9 @@ class Moments(OfBatches):
     def of(cls, Z: Any, batch: Any = None) -> Moments:
         """Moments of the rows of ``Z`` (cells x d: dense or sparse, float, int or bool).
 
-        Sums are taken about a provisional mean of each batch (its first few cells) in double
-        precision. Rows are cut into parts by the shape of the data alone and the parts added up in
-        order, so the result is the same to the bit for any number of threads.
+        Sums are of deviations from a provisional mean of each batch (of its first few cells), in double
+        precision. The shape of the data alone determines the parts that rows are cut into, and parts are
+        added in order, so the result is the same to the bit for any number of threads.
         """
         Z = check_embedding(Z)
         labels = Labels.of(batch, Z.shape[0])
@@ -134,9 +138,9 @@ class Moments(OfBatches):
 
     @classmethod
     def about(cls, names: np.ndarray, n: Ints, center: Floats, sums: Floats) -> Moments | None:
-        """Moments from sums of deviations and of their squares (2, G, d) from a point of each group.
+        """Moments from sums (2, G, d) of deviations from a point of each group, and of their squares.
 
-        Of groups that have cells; ``None`` if anything is not finite.
+        Groups without cells are left out. ``None`` if any moment is not finite.
         """
         held = n > 0
         if not held.all():
@@ -168,15 +172,15 @@ class Moments(OfBatches):
         at = self.start[:-1]
         n = np.add.reduceat(self.n, at)
         first = self.mean[at]
-        offset = self.mean - first[self.batch]  # about one of the means: no cancellation
+        offset = self.mean - first[self.batch]  # relative to one of the means: nothing cancels
         weight = self.n[:, None]
-        move = np.add.reduceat(weight * offset, at) / n[:, None]
-        m2 = self.m2 + weight * (offset - move[self.batch]) ** 2
-        return Moments.per_batch(self.batches, n, first + move, np.add.reduceat(m2, at))
+        center = np.add.reduceat(weight * offset, at) / n[:, None]
+        m2 = self.m2 + weight * (offset - center[self.batch]) ** 2
+        return Moments.per_batch(self.batches, n, first + center, np.add.reduceat(m2, at))
 
     @property
     def within(self) -> Floats:
-        """(B,) variance of the cells of a batch about the means of their rows, over all coordinates."""
+        """(B,) variance within the rows of each batch, over all coordinates."""
         at = self.start[:-1]
         return np.add.reduceat(self.m2.sum(1), at) / np.add.reduceat(self.n, at)
 
@@ -224,7 +228,7 @@ class Moments(OfBatches):
         return Moments(*rows, n_all, mean_all, m2_all, anchors)
 
     def drop(self, batch: Hashable) -> Moments:
-        """Moments without one batch: as if its cells had never been seen."""
+        """Moments without the cells of one batch."""
         known = self.batches.tolist()
         if batch not in known:
             raise BadKey(f"Expected a batch to drop, found {batch!r}; available: {some_of(known)}.")
@@ -240,12 +244,12 @@ class Moments(OfBatches):
         r"""Moments of all cells together: :math:`\hat\mu` and :math:`\hat s`."""
         n = self.n[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
-            offset = self.mean - self.mean[:1]  # about one of the means, so that nothing cancels
+            offset = self.mean - self.mean[:1]  # relative to one of the means: nothing cancels
             center = (n * offset).sum(0) / self.n_cells
             m2 = self.m2.sum(0) + (n * (offset - center) ** 2).sum(0)
         if not np.isfinite(m2).all():
             raise BadValue(
-                "Expected batches at moderate distances, found means so far apart that their "
+                "Expected batches at moderate distances, found means so far from each other that their "
                 "variance overflows."
             )
         return Pooled(self.n_cells, int(self.batches.size), self.mean[0] + center, m2)
@@ -253,7 +257,7 @@ class Moments(OfBatches):
 
 def _other_populations() -> BadValue:
     return BadValue(
-        "Expected more cells of a known batch at the populations that are kept of it, found others."
+        "Expected the populations that are known for a batch when more of its cells arrive, found others."
     )
 
 
@@ -267,18 +271,19 @@ def _chan(
 ) -> tuple[Ints, Floats, Floats]:
     n = n1 + n2
     share = (n2 / np.maximum(n, 1))[:, None]
-    # Where one side has no cells the other must come through untouched, to the bit.
+    # Where one side has no cells the result is the other side, to the bit.
     delta = np.where(((n1 > 0) & (n2 > 0))[:, None], mean2 - mean1, 0.0)
     mean = np.where(n1[:, None] > 0, mean1 + delta * share, mean2)
     return n, mean, m2_1 + m2_2 + delta * delta * n1[:, None] * share
 
 
 def n_parts(Z: Any, n_batches: int) -> int:
-    """How many parts to cut the rows into: by the shape alone, never by the number of threads.
+    """How many parts to cut the rows into: depends on the shape, never on the number of threads.
 
-    Enough to keep many cores busy, few enough that the parts' sums stay near 1 % of the matrix.
+    There are enough to keep many cores busy, and so few that their sums take about 1 % of the matrix.
     """
-    by_rows = Z.shape[0] // 32_768
+    by_rows = Z.shape[0] // LEAST_PART_ROWS
+    # A row has 4 bytes per coordinate, the sums of a batch 16 (two doubles): 1 % of the rows' memory.
     by_memory = Z.shape[0] * 4 // (100 * 16 * n_batches)
     return int(np.clip(min(by_rows, by_memory), 1, MOST_PARTS))
 
@@ -286,16 +291,18 @@ def n_parts(Z: Any, n_batches: int) -> int:
 def warn_if_barcodes(moments: Moments) -> None:
     """Warn when batches are so small that the labels are probably not batches."""
     n = moments.by_batch.n
-    if n.size > 1 and np.median(n) < 10:
+    if n.size > 1 and np.median(n) < FEW_CELLS:
         warn_user(
             f"Expected batches of cells, found {n.size} batches with a median of "
-            f"{np.median(n):g} cells: labels that look like barcodes leave nothing to estimate."
+            f"{np.median(n):g} cells: the labels look like barcodes, and such batches are too small to fit."
         )
 
 
 def _provisional_mean(Z: Any, labels: Labels) -> np.ndarray:
-    """A point amid each batch (B, d): the mean of its first few cells, in a form exact for equal cells."""
-    k = int(np.clip(4096 // labels.batches.size, 1, 8))  # a few, and fewer for very many batches
+    """(B, d) the mean of the first few cells of each batch; exact if these are equal."""
+    k = int(
+        np.clip(4096 // labels.batches.size, 1, 8)
+    )  # fewer cells if there are very many batches
     rows = np.zeros((labels.batches.size, k), np.int64)
     found = np.zeros(labels.batches.size, np.int64)
     first_rows(labels.codes, rows, found)

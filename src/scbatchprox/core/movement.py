@@ -1,4 +1,4 @@
-"""What rows of an adapter do to the cells that they were fitted to."""
+"""How far the rows of an adapter move the cells of each batch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["displacement", "movement"]
 
 
 def displacement(rows: Moments, scale: Floats, shift: Floats) -> Floats:
-    """(B, d) how far the mean of each batch moves, if the cells of a row follow it alone."""
+    """(B, d) displacement of the mean of each batch, if cells follow the row of their population only."""
     v = shift + rows.mean * (scale - 1.0)
     share = (rows.n / rows.by_batch.n[rows.batch])[:, None]
-    moved: Floats = np.add.reduceat(share * v, rows.start[:-1])
-    return moved
+    mean_displacement: Floats = np.add.reduceat(share * v, rows.start[:-1])
+    return mean_displacement
 
 
 def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
-    """One line per batch; ``scale`` and ``shift`` belong to the rows of the moments."""
+    """A table with one line per batch; ``scale`` and ``shift`` belong to the rows of the moments."""
     moments, at = rows.by_batch, rows.start[:-1]
     u = scale - 1.0
     v = shift + rows.mean * u

@@ -1,10 +1,9 @@
-r"""What the solvers minimise, reduced to what it depends on.
+r"""The objective that the solvers minimise, as a function of moments.
 
-Written per batch and coordinate about the batch's mean :math:`m = \hat\mu_b`, with
-:math:`u = \gamma - 1` (how much the batch is stretched) and :math:`v = \gamma m + \beta - m` (how far
-its mean moves), the mean squared distance to the target is
-:math:`s^2 (u - u^*)^2 + (v - v^*)^2` and the penalties act on :math:`u` and :math:`\beta = v - m u`.
-Both coordinates vanish at the identity, so a batch that is on target stays exactly where it is.
+For a batch and a coordinate let :math:`m = \hat\mu_b` be the mean, :math:`u = \gamma - 1` the stretch and
+:math:`v = \gamma m + \beta - m` the displacement of the mean. The mean squared distance to the target is
+:math:`s^2 (u - u^*)^2 + (v - v^*)^2`, and the penalties act on :math:`u` and :math:`\beta = v - m u`.
+The identity is :math:`u = v = 0`, so a batch that is on target does not move at all.
 """
 
 from __future__ import annotations
@@ -22,6 +21,10 @@ from .moments import Moments
 __all__ = ["Problem", "Rows", "Target", "Weights"]
 
 
+#: Squares of weights must not overflow, nor their products with variances.
+LARGEST = 1e100
+
+
 @dataclass(frozen=True)
 class Weights:
     """The weights of the three terms: the pull to the target, FedProx, and the identity."""
@@ -34,6 +37,8 @@ class Weights:
         given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}
         for name, value in given.items():
             check_number(name, value)
+            if value > LARGEST:
+                raise BadValue(f"Expected {name} of at most {LARGEST:g}, found {value!r}.")
         if not any(given.values()):
             raise BadValue(
                 "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
@@ -43,22 +48,22 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    r"""An affine map per row, written about the row's mean: ``t = center + scale * (z - mean)``.
+    r"""An affine map per row, relative to the row's mean: ``t = center + scale * (z - mean)``.
 
-    Keeping :math:`\hat\mu_b` and its image apart, rather than their difference in ``shift``, is what
-    lets the solvers work on embeddings far from the origin without cancellation.
+    It holds :math:`\hat\mu_b` and its image instead of a shift. So the solvers work on embeddings far from
+    the origin without cancellation.
 
     Attributes
     ----------
     mean
-        (R, d) where each batch's mean is, :math:`\hat\mu_b`.
+        (R, d) mean of each row, :math:`\hat\mu_b`.
     center
-        (R, d) where it should go; :math:`\hat\mu` in every row for the paper's target.
+        (R, d) target position of the mean; :math:`\hat\mu` in every row for the paper's target.
     scale
         (R, d) :math:`r_b`.
     final
-        Whether rows are taken to the target as it is: finding it has used the weights and rounds, so no
-        solver holds rows back a second time.
+        Whether the adapter maps rows to the target exactly. Then the weights and rounds have been used to
+        find the target, and no solver applies them again.
     """
 
     mean: Floats
@@ -73,7 +78,7 @@ class Target:
 
 
 class Rows(NamedTuple):
-    """Adapter rows about the batch means: stretch ``u = scale - 1`` and move ``v`` of the mean."""
+    """Adapter rows relative to the batch means: stretch ``u = scale - 1``, displacement ``v`` of the mean."""
 
     u: Floats
     v: Floats
@@ -90,11 +95,11 @@ class Problem:
     share
         (B,) :math:`w_b = n_b / N`, the batch's weight in the average.
     n_batches
-        The B of the identity term; more than the number of rows here when only some are solved for.
+        The B of the identity term; more than the number of rows here if only some batches are solved for.
     target
-        Where the batches should go.
+        The target of each batch.
     weights
-        Of the three terms.
+        Weights of the three terms.
     """
 
     mean: Floats
@@ -115,8 +120,8 @@ class Problem:
     ) -> Problem:
         """Return the problem of fitting rows to their target.
 
-        Together, unless the number of cells and batches that they are fitted among is given: a number of
-        cells for all rows, or one for each.
+        Shares are of the cells of ``moments``. ``n_cells`` (one number, or one per row) and ``n_batches``
+        replace the numbers of cells and batches if these rows are only a part.
         """
         share = moments.n / (moments.n_cells if n_cells is None else n_cells)
         among = moments.n_rows if n_batches is None else n_batches
@@ -139,11 +144,11 @@ class Problem:
 
     @property
     def goal(self) -> Rows:
-        """The target as adapter rows; both entries are zero where the batch is already there."""
+        """The target as adapter rows; both entries are zero where the batch is on target."""
         return Rows(self.target.scale - 1.0, self.target.center - self.target.mean)
 
     def identity(self) -> Rows:
-        """Return the rows of the identity adapter, where every run starts."""
+        """Return the rows of the identity adapter, from which every solver starts."""
         return Rows(np.zeros_like(self.mean), np.zeros_like(self.mean))
 
     def scale_shift(self, rows: Rows) -> tuple[Floats, Floats]:
@@ -181,7 +186,7 @@ class Problem:
         return self.response(self.a * self.share[:, None], self.nu).of(self.goal)
 
     def response(self, a: Floats | float, p: float) -> Response:
-        r"""How far rows follow a pull of weight ``a`` against a tie of weight ``p``.
+        r"""Response of rows to a target term of weight ``a`` and a penalty of weight ``p``.
 
         :math:`\arg\min_y\ a\,[s^2 (u-u^*)^2 + (v-v^*)^2] + p\,[u^2 + \beta^2] = K y^*` with
 
@@ -189,9 +194,9 @@ class Problem:
             K = \frac{a}{D} \begin{bmatrix} (a+p) s^2 & p m \\ p m s^2 & a s^2 + p (1+m^2)
             \end{bmatrix}, \qquad D = a^2 s^2 + a p\,(1 + s^2 + m^2) + p^2 .
 
-        Only sums of non-negative terms appear in D and on the diagonal: nothing cancels, whatever
-        the mean. Without a tie K is the identity, or where :math:`s = 0` its limit for p to 0: the
-        smallest change of (scale, shift) that brings the batch to its target.
+        D and the diagonal are sums of non-negative terms: nothing cancels for any mean. Without a penalty
+        K is the identity, or where :math:`s = 0` its limit for p to 0: the smallest change of (scale,
+        shift) that maps the batch to its target.
         """
         m, s2 = self.mean, self.var
         a = np.broadcast_to(np.asarray(a, float), m.shape)
@@ -221,6 +226,15 @@ class Response(NamedTuple):
     def of(self, rows: Rows) -> Rows:
         """Apply the matrix."""
         return Rows(self.uu * rows.u + self.uv * rows.v, self.vu * rows.u + self.vv * rows.v)
+
+    def times(self, other: Response) -> Response:
+        """The product of two matrices."""
+        return Response(
+            self.uu * other.uu + self.uv * other.vu,
+            self.uu * other.uv + self.uv * other.vv,
+            self.vu * other.uu + self.vv * other.vu,
+            self.vu * other.uv + self.vv * other.vv,
+        )
 
     @property
     def trace(self) -> Floats:

@@ -1,4 +1,4 @@
-"""Rows that belong to batches: what moments, adapters and anchors have in common."""
+"""Rows that belong to batches: the common base of moments, adapters and anchors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OfBatches:
     batch: Ints
 
     def _check_rows(self) -> None:
-        """Check the map from rows to batches; classes call it when they are made."""
+        """Check the map from rows to batches; subclasses call this in ``__post_init__``."""
         batches, batch = np.asarray(self.batches), np.asarray(self.batch, np.int64)
         object.__setattr__(self, "batches", batches)
         object.__setattr__(self, "batch", batch)
@@ -73,7 +73,7 @@ class OfBatches:
         return slice(int(self.start[b]), int(self.start[b + 1]))
 
     def rows_of(self, batches: np.ndarray) -> Ints:
-        """The rows of some batches, batch after batch; a batch that is not here is an error."""
+        """The row numbers of some batches, batch after batch; an unknown batch is an error."""
         codes = np.arange(batches.size, dtype=np.int32)
         at = Labels(codes, batches).within(self.batches).codes
         size = np.diff(self.start)[at]
@@ -82,20 +82,20 @@ class OfBatches:
         return rows
 
     def _among(self, wanted: Iterable[Any]) -> tuple[RowMap, np.ndarray]:
-        """The map of the batches that are wanted, and which rows (R,) are theirs."""
+        """The row map of the wanted batches, and a mask (R,) of their rows."""
         chosen = among(self.batches, wanted)
         keep = chosen[self.batch]
         position = np.cumsum(chosen) - 1
         return RowMap(self.batches[chosen], position[self.batch[keep]]), keep
 
     def _in(self, rows: RowMap) -> Ints:
-        """Where these rows stand among those of more batches, of which each has as many as here."""
+        """Positions of these rows in a row map of more batches, with as many rows for each batch."""
         first = np.searchsorted(rows.batch, np.searchsorted(rows.batches, self.batches))
         at: Ints = first[self.batch] + np.arange(self.n_rows) - self.start[self.batch]
         return at
 
     def _with(self, other: OfBatches) -> tuple[RowMap, Ints]:
-        """The map of the rows of both, which share no batch, and where they stand in the two, in line."""
+        """The row map of both, which share no batch, and the order that sorts their concatenated rows."""
         batches = union(self.batches, other.batches)
         batch = np.concatenate([
             np.searchsorted(batches, part.batches)[part.batch] for part in (self, other)

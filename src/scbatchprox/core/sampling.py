@@ -1,8 +1,8 @@
-"""Some cells of each batch, drawn by their content: the order that cells come in has no part in it.
+"""Samples of the cells of each batch that do not depend on the order of the cells.
 
-Every row has a hash, and those with the smallest ones are drawn. Copies of a row have the same hash: the
-second and further ones get others, made of it and of their number, so that copies are drawn like other
-cells. Which of several copies is drawn is nobody's concern.
+Every row has a hash of its content, and the rows with the smallest hashes are drawn. Copies of a row have
+the same hash. From the second copy on, a new hash is made from it and the number of the copy, so that copies
+are drawn as often as other cells. Which of several equal rows is drawn does not matter.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from .labels import Labels
 
 __all__ = ["Draw", "Drawing", "Sample", "drawn_rows", "hashes_of"]
 
-#: Rows whose bits stay in the cache, and parts that threads take.
-BLOCK_ROWS, PART_ROWS = 1 << 13, 1 << 15
-#: Chunks whose draws are joined at once.
+#: Rows hashed at once, which stay in the cache.
+BLOCK_ROWS = 1 << 13
+#: Rows that a thread takes at a time.
+PART_ROWS = 1 << 15
+#: Chunks after which the rows that can no longer be drawn are dropped.
 PARTS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Cells that were drawn, sorted by batch, and by content within each.
+    """Cells that were drawn, sorted by batch, and by hash within each.
 
     Attributes
     ----------
     Z
-        A matrix that holds them.
+        A matrix that contains them.
     rows
-        (m,) which of its rows they are.
+        (m,) their row numbers in it.
     labels
         The batch of each.
     """
@@ -56,17 +58,17 @@ class Sample:
 
     @property
     def cells(self) -> Any:
-        """All of them, (m, d)."""
+        """(m, d) all cells of the sample."""
         return self.Z[self.rows]
 
     def of_batch(self, b: int) -> np.ndarray:
-        """Those of one batch."""
+        """The cells of one batch."""
         lo, hi = np.searchsorted(self.labels.codes, (b, b + 1))
         return native(self.Z[self.rows[lo:hi]])
 
     @classmethod
     def of(cls, Z: Any, rows: Ints, hashes: np.ndarray, labels: Labels) -> Sample:
-        """Cells at some rows of ``Z`` with the hash and the batch of each."""
+        """A sample of some rows of ``Z``, with the hash and the batch of each."""
         order, start = sorted_rows(labels.codes, labels.batches.size)
         for lo, hi in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
             own = order[lo:hi]
@@ -83,14 +85,14 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What one pass over cells keeps to draw from them: a hash of each, and those that may be drawn.
+    """What one pass over cells keeps for a sample: the hash of every row, and the candidates.
 
     Attributes
     ----------
     hashes
         (n,) of every row, 8 bytes each.
     rows, codes, cells
-        Rows that may be drawn, the batch and the values of each.
+        Row number, batch and values of each candidate.
     """
 
     hashes: np.ndarray
@@ -106,11 +108,11 @@ class Draw:
 
     @classmethod
     def joined(cls, parts: list[Draw], most: Ints) -> Draw:
-        """Draw from stretches of cells that follow each other."""
+        """Draw from consecutive parts of the cells."""
         if len(parts) == 1:
             return parts[0]
-        ends = np.cumsum([0] + [part.hashes.size for part in parts[:-1]]).tolist()
-        rows = [part.rows + first for part, first in zip(parts, ends, strict=True)]
+        starts = np.cumsum([0] + [part.hashes.size for part in parts[:-1]]).tolist()
+        rows = [part.rows + first for part, first in zip(parts, starts, strict=True)]
         hashes, codes, cells = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("hashes", "codes", "cells")
@@ -118,29 +120,29 @@ class Draw:
         return cls(hashes, np.concatenate(rows), codes, cells)._pruned(most)
 
     def sample(self, labels: Labels, most: Ints, take: Callable[[Ints], Any]) -> Sample:
-        """The cells that are drawn. ``take`` reads rows, sorted, if copies are drawn that were not kept."""
+        """The sample. ``take`` reads sorted rows; it is called if copies are drawn that were not kept."""
         rows = drawn_rows(self.hashes, labels, most)
-        hashes, of = self.hashes[rows], labels.at(rows)
+        hashes, drawn = self.hashes[rows], labels.at(rows)
         at = np.minimum(np.searchsorted(self.rows, rows), self.rows.size - 1)
         if np.array_equal(self.rows[at], rows):
-            return Sample.of(self.cells, at, hashes, of)
-        return Sample.of(take(rows), np.arange(rows.size), hashes, of)
+            return Sample.of(self.cells, at, hashes, drawn)
+        return Sample.of(take(rows), np.arange(rows.size), hashes, drawn)
 
     def _pruned(self, most: Ints) -> Draw:
-        """Without the rows that others of their batch stand before, whatever follows."""
+        """Keep the ``most`` rows of each batch with the smallest hashes."""
         hashes = self.hashes[self.rows]
         order, start = sorted_rows(self.codes, most.size)
         keep = np.ones(self.rows.size, bool)
         for b in np.flatnonzero(np.diff(start) > most).tolist():
             own = order[start[b] : start[b + 1]]
             keep[own[np.argsort(hashes[own], kind="stable")[most[b] :]]] = False
-        # Always a copy: what a block was read into may be used for the next one.
+        # Always a copy: the caller may read the next block into the same memory.
         return Draw(self.hashes, self.rows[keep], self.codes[keep], self.cells[keep])
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A sample of up to ``most`` (B,) cells of each batch that is drawn while chunks of rows go by."""
+    """Draws a sample of up to ``most`` (B,) cells of each batch from consecutive chunks of rows."""
 
     labels: Labels
     most: Ints
@@ -148,7 +150,7 @@ class Drawing:
     _parts: list[Draw] = field(default_factory=list)
 
     def add(self, lo: int, block: Any) -> None:
-        """Look at the chunk that comes next and begins at row ``lo``."""
+        """Add the next chunk, which begins at row ``lo``."""
         codes = self.labels.codes[lo : lo + block.shape[0]]
         try:
             self._parts.append(Draw.of(block, codes, self.most, self.seed))
@@ -158,7 +160,7 @@ class Drawing:
             self._parts[:] = [Draw.joined(self._parts, self.most)]
 
     def sample(self, take: Callable[[Ints], Any]) -> Sample:
-        """The cells that are drawn; ``take`` as for :meth:`Draw.sample`."""
+        """The sample; ``take`` as for :meth:`Draw.sample`."""
         draw = Draw.joined(self._parts, self.most)
         return draw.sample(self.labels, self.most, take)
 
@@ -170,10 +172,10 @@ def hashes_of(Z: Any, seed: int = 0) -> np.ndarray:
     def part(rows: tuple[int, int]) -> bool:
         finite = True
         hasher = Hasher(Z.shape[1], output_dtype(Z), BLOCK_ROWS, seed)
-        for lo, hi, wide in native_blocks(Z, *rows):
+        for lo, hi, piece in native_blocks(Z, *rows):
             for first in range(lo, hi, BLOCK_ROWS):
                 last = min(hi, first + BLOCK_ROWS)
-                block = wide[first - lo : last - lo]
+                block = piece[first - lo : last - lo]
                 finite &= bool(np.isfinite(block).all())
                 hashes[first:last] = hasher(block)
         return finite
@@ -184,7 +186,7 @@ def hashes_of(Z: Any, seed: int = 0) -> np.ndarray:
 
 
 def drawn_rows(hashes: np.ndarray, labels: Labels, most: Ints) -> Ints:
-    """Rows to look at, sorted: up to ``most`` (B,) of each batch."""
+    """Sorted numbers of the rows that are drawn: up to ``most`` (B,) of each batch."""
     n = labels.n
     if (n <= most).all():
         return np.arange(hashes.size)
@@ -199,13 +201,13 @@ def drawn_rows(hashes: np.ndarray, labels: Labels, most: Ints) -> Ints:
 
 
 def _smallest(hashes: np.ndarray, m: int) -> Ints:
-    """Where the ``m`` smallest hashes are, with others for copies."""
+    """Positions of the ``m`` smallest hashes, after copies have got new ones."""
     if not pd.Series(hashes).duplicated().any():
         return np.flatnonzero(hashes <= np.partition(hashes, m - 1)[m - 1])
     order = np.argsort(hashes, kind="stable")
-    line = hashes[order]
-    at = np.arange(line.size)
-    first = np.concatenate([[True], line[1:] != line[:-1]])
+    ascending = hashes[order]
+    at = np.arange(ascending.size)
+    first = np.concatenate([[True], ascending[1:] != ascending[:-1]])
     copy = (at - np.maximum.accumulate(np.where(first, at, 0))).astype(np.uint64)
-    line = np.where(first, line, mixed(line + copy * GOLDEN))
-    return order[np.argsort(line, kind="stable")[:m]]
+    distinct = np.where(first, ascending, mixed(ascending + copy * GOLDEN))
+    return order[np.argsort(distinct, kind="stable")[:m]]

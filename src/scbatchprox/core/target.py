@@ -1,4 +1,4 @@
-"""Moments become a Target: what every target must be able to do."""
+"""The interface of targets, and of the cells that they describe."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ __all__ = ["Aim", "Cells", "Target", "TargetRule"]
 
 
 class Cells(Protocol):
-    """Labelled cells, wherever they are: in memory, in a Dask array, in a file."""
+    """Labelled cells in memory, in a Dask array, or in a file."""
 
     @property
     def labels(self) -> Labels:
-        """The batch of each."""
+        """The batch of each cell."""
         ...
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` (B,) of each batch, chosen by their content; they must be finite."""
+        """Up to ``most`` (B,) cells of each batch, chosen by hashes of the cells, which must be finite."""
         ...
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`, but it may be another one if that is faster; cells are known to be finite."""
+        """Like :meth:`sample`, but possibly other cells if that is faster; cells are known to be finite."""
         ...
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
-        """Moments of batches, of other groups, or of the cells around each of some anchors."""
+        """Moments of batches, of other groups, or of the cells nearest to each anchor."""
         ...
 
 
 class Aim(NamedTuple):
-    """A target, and the consensus that batches were registered to, if they were."""
+    """A target, and the consensus that batches were registered to (``None`` without registration)."""
 
     target: Target
     consensus: Any
 
 
 class TargetRule(Protocol):
-    """Anything that says what must be known of cells, and turns that into a target."""
+    """A rule that describes cells by moments and computes a target from these."""
 
-    #: Rounds to run unless the user says otherwise; ``None`` is the fixed point.
+    #: Rounds to run by default; ``None`` is the fixed point.
     @property
     def default_rounds(self) -> int | None: ...  # noqa: D102
 
-    #: Whether weights and rounds are used to find the target; otherwise a solver uses them to reach it.
+    #: Whether finding the target uses the weights and rounds. Otherwise the solver uses them.
     @property
     def registers(self) -> bool: ...  # noqa: D102
 
-    #: How far a cell sees, in units of the variance within rows; only for rows with anchors.
+    #: Bandwidth of the mixture of rows, in units of the variance within rows; only for rows with anchors.
     @property
     def bandwidth(self) -> float: ...  # noqa: D102
 
     def describe(
         self, cells: Cells, known: Moments | None = None, population: Labels | None = None
     ) -> Moments:
-        """Look at cells; those of batches in ``known`` are described by the same rows as there."""
+        """Return moments of cells; batches in ``known`` are described by the same rows as there."""
         ...
 
     def check(self, moments: Moments) -> None:
-        """Say if moments are not what :meth:`describe` returns."""
+        """Raise an error if moments are not of the kind that :meth:`describe` returns."""
         ...
 
     def rows(self, moments: Moments) -> Moments:
@@ -74,9 +74,9 @@ class TargetRule(Protocol):
     def aim(
         self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
     ) -> Aim:
-        """Return the target of every row, among themselves.
+        """Return the target of every row of batches that are fitted together.
 
-        ``pooled`` holds all batches, where ``moments`` are only some of them.
+        ``pooled`` describes all batches, if ``moments`` are those of some of them.
         """
         ...
 
@@ -88,5 +88,5 @@ class TargetRule(Protocol):
         weights: Weights,
         rounds: int | None,
     ) -> Target:
-        """Return the target of every row of new batches, to a reference that stays as it is."""
+        """Return the target of every row of new batches, given a fixed reference."""
         ...

@@ -1,4 +1,4 @@
-"""Names for the arrays of the corridor."""
+"""Array types that all modules share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 __all__ = ["Floats", "Ints"]
 
-#: Adapter rows, moments and everything computed from them: always double precision.
+#: Adapter rows, moments and everything computed from them: double precision.
 Floats = npt.NDArray[np.float64]
 #: Cell counts.
 Ints = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Any matrix as rows that the compiled loops can read, without a second copy of it."""
+"""Convert any matrix to rows that the compiled loops can read, without a second copy of the matrix."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import scipy.sparse as sp
 __all__ = ["BLOCK_BYTES", "is_native", "native", "native_blocks", "output_dtype", "split"]
 
 
-#: Rows are looked at in blocks of about this size wherever a whole-matrix temporary would be a second copy.
+#: Bytes of a block of rows. Work in blocks avoids temporary arrays as large as the matrix.
 BLOCK_BYTES = 1 << 21
 
 
 def output_dtype(Z: Any) -> np.dtype[Any]:
-    """Float32 stays float32 (and half precision becomes it); everything else is float64."""
+    """Return float32 for float32 and half precision, and float64 for everything else."""
     small = Z.dtype.kind == "f" and Z.dtype.itemsize <= 4
     return np.dtype(np.float32 if small else np.float64)
 
 
 def is_native(Z: Any) -> bool:
-    """Whether the loops can read ``Z`` as it lies in memory."""
+    """Whether the loops can read ``Z`` without a copy."""
     return (
         isinstance(Z, np.ndarray)
         and Z.dtype in (np.float32, np.float64)
@@ -42,7 +42,7 @@ def native(Z: Any) -> np.ndarray:
 
 
 def native_blocks(Z: Any, lo: int, hi: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Rows ``lo`` to ``hi`` as native pieces: one view where possible, small copies elsewhere."""
+    """Yield rows ``lo`` to ``hi`` as native pieces: one view if possible, else small copies."""
     if is_native(Z):
         yield lo, hi, Z[lo:hi]
         return

@@ -1,4 +1,4 @@
-"""Loops that numba compiles: it is imported when the first of them is called, not before."""
+"""Loops that numba compiles. The first call imports numba, so importing this package does not."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _listener: Any = None
 
 
 def compiled(function: F) -> F:
-    """Compile with numba on first use and keep the machine code on disk where that is possible.
+    """Compile with numba on first use and cache the machine code on disk if possible.
 
-    ``contract`` allows a fused multiply-add; no other freedom is given, so the order of additions
-    is the one written down and results are reproducible to the bit. The kept code is renewed when the
-    function's own file changes; after a change of what it calls in another file, delete the cache.
+    ``contract`` allows a fused multiply-add and nothing else: additions keep the order of the source, so
+    results are reproducible to the bit. numba renews the cache when the file of the function changes.
+    Delete the cache after a change in another file that the function calls.
     """
     return cast(F, Loop(function))
 
@@ -41,18 +41,18 @@ class Loop:
         self._dispatcher: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        return (self._dispatcher or self._made())(*args)
+        return (self._dispatcher or self._compile())(*args)
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba takes this for where another loop calls it."""
-        return (self._dispatcher or self._made())._numba_type_
+        """The numba type, which numba asks for when another loop calls this one."""
+        return (self._dispatcher or self._compile())._numba_type_
 
     def __reduce__(self) -> str:
-        return self._function.__qualname__  # by name, as a plain function
+        return self._function.__qualname__  # pickled by name, like a plain function
 
-    def _made(self) -> Any:
-        # Several threads may make the first call at once; numba itself lets one of them compile.
+    def _compile(self) -> Any:
+        # Several threads may make the first call at once. numba has its own lock for the compilation.
         with _lock:
             if self._dispatcher is None:
                 self._dispatcher = _jit(self._function)
@@ -62,28 +62,28 @@ class Loop:
 def _jit(function: Callable[..., Any]) -> Any:
     import numba
 
-    _listen()
+    _announce_compilation()
     jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"})
     try:
         return jit(cache=True)(function)
-    except RuntimeError:  # no writeable cache folder anywhere, as in some containers
+    except RuntimeError:  # no writeable cache folder, as in some containers
         return jit()(function)
 
 
-def _listen() -> None:
-    """Say so, once, when code of this package is compiled: numba tells, and not of code that is kept."""
+def _announce_compilation() -> None:
+    """Log one line when numba first compiles code of this package; loading cached code logs nothing."""
     global _listener
     if _listener is not None:
         return
     from numba.core import event
 
     class Listener(event.Listener):
-        said = False
+        logged = False
 
         def on_start(self, event: Any) -> None:
             module = event.data["dispatcher"].py_func.__module__
-            if not self.said and module.split(".")[0] == _PACKAGE:
-                self.said = True
+            if not self.logged and module.split(".")[0] == _PACKAGE:
+                self.logged = True
                 log.warning(
                     "scbatchprox: compiling its loops, once after an installation (a few seconds)"
                 )
@@ -96,7 +96,10 @@ def _listen() -> None:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written to: numba would compile once for these and once for others."""
+    """Return a read-only view.
+
+    numba compiles one version for writeable arrays and another for read-only ones. With views there is one.
+    """
     view = array.view()
     view.setflags(write=False)
     return view

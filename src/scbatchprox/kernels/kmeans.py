@@ -10,17 +10,19 @@ import scipy.sparse as sp
 
 __all__ = ["LEAST", "kmeans", "padding"]
 
-#: Distances below this part of the square that they are the difference of are taken anew.
+#: Squared distances below this part of the squared norm have lost digits: they are computed again.
 CLOSE = 1e-4
-#: Columns from which on numpy finds the largest of a row by vectors: 4 ms instead of 11 for 200,000 rows.
-COLUMNS, FEW = 64, 24
-#: The score of a column that is never the largest.
+#: From this many columns on, numpy's argmax uses vector instructions: 4 ms instead of 11 for 200,000 rows.
+VECTOR_COLUMNS = 64
+#: Up to this many columns, padding to ``VECTOR_COLUMNS`` takes longer than it saves.
+FEW_COLUMNS = 24
+#: The score of a padding column, which is never the largest.
 LEAST = np.finfo(np.float32).min
 
 
 def padding(columns: int) -> int:
-    """How many columns to add, so that finding the largest is fast."""
-    return COLUMNS - columns if FEW < columns < COLUMNS else 0
+    """Return how many columns to add so that argmax is fast."""
+    return VECTOR_COLUMNS - columns if FEW_COLUMNS < columns < VECTOR_COLUMNS else 0
 
 
 def kmeans(
@@ -31,22 +33,22 @@ def kmeans(
     rng: np.random.Generator,
     turn: AbstractContextManager[Any] | None = None,
 ) -> np.ndarray:
-    """Centres (at most k, d) of weighted rows; those that end up without any row are left out.
+    """Centres (at most k, d) of weighted rows, without those that no row is nearest to.
 
-    ``X`` is float32 and lies about the origin, so that squares do not cancel. Lloyd's rounds start from
-    the rows that :func:`plus_plus` draws, in many short steps: threads that cluster at the same time should
-    take ``turn`` in these, a lock, since they would mostly wait for each other to let go of Python.
+    ``X`` is float32 and centred at the origin, so that squares do not cancel. Lloyd's rounds start from
+    the rows that :func:`plus_plus` draws. This takes many short steps, for which threads compete for
+    Python's global lock: threads that cluster at the same time should share the lock ``turn``.
     """
     with nullcontext() if turn is None else turn:
         centers = X[plus_plus(X, weight, rng.random(k))]
     mass: np.ndarray = np.zeros(len(centers))
-    wide = X.astype(np.float64)
+    doubles = X.astype(np.float64)
     edges = np.arange(len(X) + 1, dtype=np.int32)
     before: np.ndarray | None = None
     more = padding(len(centers))
     table = np.concatenate([centers, np.zeros((more, X.shape[1]), np.float32)])
     centers, half = table[: len(centers)], np.full(len(table), -LEAST)
-    # Memory that is fresh for every round costs more than the product.
+    # One buffer for all rounds: allocating it takes longer than the product.
     scores = np.empty((len(X), len(table)), np.float32)
     for _ in range(rounds):
         half[: len(centers)] = 0.5 * np.einsum("ij,ij->i", centers, centers)
@@ -54,23 +56,23 @@ def kmeans(
         scores -= half
         near = scores.argmax(1).astype(np.int32)
         if before is not None and np.array_equal(near, before):
-            break  # every further round would find the same
+            break  # further rounds would change nothing
         before = near
         belongs = sp.csc_array((weight, near, edges), shape=(len(centers), len(X)))
         mass = np.bincount(near, weights=weight, minlength=len(centers))
-        held = mass > 0  # a centre without any weight stays where it is
-        centers[held] = (belongs @ wide)[held] / mass[held, None]
+        held = mass > 0  # a centre without weight keeps its position
+        centers[held] = (belongs @ doubles)[held] / mass[held, None]
     return np.asarray(centers[mass > 0])
 
 
 def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Rows of ``X`` to start from (Arthur & Vassilvitskii 2007), one per uniform draw.
+    """Rows of ``X`` to start from: k-means++ (Arthur & Vassilvitskii 2007), one row per uniform draw.
 
-    Fewer, if there are fewer distinct rows.
+    There are fewer if ``X`` has fewer distinct rows.
     """
     n, d = X.shape
     half = 0.5 * np.einsum("ij,ij->i", X, X)
-    # Half the squared distances from a row in one product: |x|^2 / 2 + |c|^2 / 2 - x c.
+    # One product gives half the squared distances from a row: |x|^2 / 2 + |c|^2 / 2 - x c.
     table, other = np.ones((2, n, d + 2), np.float32)
     table[:, :d], table[:, d] = X, half
     other[:, :d], other[:, d + 1] = -X, half
@@ -81,12 +83,12 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
         total = reached[-1]
         if not total > 0.0:
             break
-        # The first row that goes beyond the mark; no later than the last one that adds anything.
+        # The first row whose cumulative weight exceeds the draw, but never a row without weight at the end.
         at = int(reached.searchsorted(draw * total, side="right"))
         at = at if at < n else int(reached.searchsorted(total))
         chosen.append(at)
         far = table @ other[at]
-        # Rows that are equal to it must be at distance 0: none of them is drawn again.
+        # Rows equal to this one need distance exactly 0, so that they are not drawn again.
         far[at] = 0.0
         close = far <= CLOSE * half[at]
         if np.count_nonzero(close) > 1:

@@ -1,11 +1,12 @@
-r"""Cells against the centres of their batch by matrix products: nearest ones, sums, and soft mixtures.
+r"""Cells and the centres of their batch by matrix products: nearest centres, sums, and soft mixtures.
 
-A row x and a centre c, both about a point amid the batch and in single precision, score
-:math:`x \cdot c - |c|^2 / 2`: minus half their squared distance, but for a term of the row alone.
-:class:`scbatchprox.core.anchors.Anchors` chooses the point, so embeddings far from the origin lose nothing.
+Rows x and centres c are in single precision, relative to an origin in the middle of the batch. The score is
+:math:`x \cdot c - |c|^2 / 2`: minus half their squared distance, up to a term that only depends on the row.
+:class:`scbatchprox.core.anchors.Anchors` chooses the origin, so embeddings far from zero lose no digits.
 
-Every product has the same number of rows, some of which nobody asks for: linear algebra takes other ways for
-fewer rows, which round differently. So what becomes of a cell does not depend on which others come with it.
+Every product has the same number of rows; unused rows are ignored. Linear algebra libraries switch to other
+algorithms for fewer rows, and these round differently. So the result for a cell does not depend on which
+other cells are computed with it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from .runs import BLOCK_ROWS, Rows, blocks
 
 __all__ = ["Adder", "Centers", "Maps", "mixed_into", "sums_around"]
 
-#: Weights of a row that add up to less than this are too close to underflow, and are taken anew.
-FAINT = 1e-20
+#: Weights of a row with a sum below this are close to underflow: they are computed again, scaled.
+UNDERFLOW = 1e-20
+#: The smallest bandwidth that is divided by. With it, a cell follows its nearest centre only.
+LEAST_BANDWIDTH = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +39,11 @@ class Centers:
     Attributes
     ----------
     center
-        (K, d) where they are.
+        (K, d) positions.
     origin
-        (d,) a point amid them; float32 if rows of that type can be subtracted from it as they are.
+        (d,) a point in their middle. It is float32 if that is exact: then float32 rows need no conversion.
+    table
+        (d + 1, K) whose product with rows and a 1 gives scores.
     """
 
     center: Floats
@@ -47,21 +52,21 @@ class Centers:
 
     @cached_property
     def padded(self) -> np.ndarray:
-        """The table with columns that are never nearest."""
+        """The table with padding columns, which are never nearest."""
         more = np.zeros((len(self.table), padding(len(self.center))), np.float32)
         more[-1] = LEAST
         return np.concatenate([self.table, more], axis=1)
 
     @classmethod
     def of(cls, center: Floats, origin: Floats) -> Centers:
-        """Centres, and the table (d + 1, K) whose product with rows and a 1 gives scores."""
+        """Centres at some positions, with their table."""
         gap = center - origin
         table = np.concatenate([gap.T, -0.5 * (gap**2).sum(1)[None]]).astype(np.float32)
-        narrow = origin.astype(np.float32)
-        return cls(center, narrow if (narrow == origin).all() else origin, table)
+        single = origin.astype(np.float32)
+        return cls(center, single if (single == origin).all() else origin, table)
 
-    def seen(self, block: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Rows about the origin, in the first columns of ``X``; the next one is 1."""
+    def relative(self, block: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Write rows minus the origin to the first columns of ``X``, and 1 to the next one; return it."""
         n, d = block.shape
         if block.dtype == np.float64 or self.origin.dtype == np.float32:
             np.subtract(block, self.origin, out=X[:n, :d], casting="same_kind")
@@ -71,56 +76,56 @@ class Centers:
         return X
 
 
-class Room:
-    """Space for the blocks of a run: memory that is fresh for each costs more than the products."""
+class Buffers:
+    """Memory that all blocks of a run share: allocating it for each takes longer than the products."""
 
-    def __init__(self, Z: Any, rows: Rows, width: int, n_centers: int) -> None:
+    def __init__(self, Z: Any, rows: Rows, n_columns: int, n_centers: int) -> None:
         self.Z, self.rows = Z, rows
-        self.x = np.zeros((BLOCK_ROWS, width), np.float32)
+        self.x = np.zeros((BLOCK_ROWS, n_columns), np.float32)
         self.score = np.empty((BLOCK_ROWS, n_centers), np.float32)
         self.read = np.empty((BLOCK_ROWS, Z.shape[1]), Z.dtype) if is_native(Z) else None
 
     def blocks(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Blocks of the run: which rows they are, and these; read the next one when done with one."""
+        """Yield the row numbers and the cells of each block; the next block may overwrite the cells."""
         for part in blocks(self.rows):
             if self.read is None or isinstance(part, slice):
                 yield part, native(self.Z[part])
             else:
-                # Clipped rather than checked: numpy would make a copy to check first.
+                # mode="clip" instead of a check of the row numbers, for which numpy would make a copy.
                 yield part, self.Z.take(part, axis=0, out=self.read[: part.size], mode="clip")
 
 
-def _nearest(block: np.ndarray, centers: Centers, room: Room) -> Ints:
-    x = centers.seen(block, room.x)
-    score = np.matmul(x, centers.padded, out=room.score)[: len(block)]
+def _nearest(block: np.ndarray, centers: Centers, buffers: Buffers) -> Ints:
+    x = centers.relative(block, buffers.x)
+    score = np.matmul(x, centers.padded, out=buffers.score)[: len(block)]
     return np.asarray(score.argmax(1))
 
 
 def sums_around(Z: Any, rows: Rows, centers: Centers) -> tuple[Ints, Floats]:
-    """Cells around each centre, (K,), and sums of their deviations from it and of the squares, (2, K, d)."""
+    """(K,) numbers of cells nearest to each centre, and (2, K, d) sums of their deviations and squares."""
     K, d = centers.center.shape
     n, sums = np.zeros(K, np.int64), np.zeros((2, K, d))
-    room = Room(Z, rows, *centers.padded.shape)
+    buffers = Buffers(Z, rows, *centers.padded.shape)
     add = Adder(BLOCK_ROWS, d)
     with np.errstate(all="ignore"):
-        for _, block in room.blocks():
-            near = _nearest(block, centers, room)
+        for _, block in buffers.blocks():
+            near = _nearest(block, centers, buffers)
             n += np.bincount(near, minlength=K)
             sums += add(block, near, centers.center)
     return n, sums
 
 
 class Adder:
-    """Sums of blocks of up to ``most`` rows by group, with space that is used again."""
+    """Sums of blocks of up to ``max_rows`` rows by group; all blocks share one buffer."""
 
-    def __init__(self, most: int, width: int) -> None:
-        self._room = np.empty(2 * most * width)
+    def __init__(self, max_rows: int, n_dims: int) -> None:
+        self._buffer = np.empty(2 * max_rows * n_dims)
         self._belongs: Any = None
 
     def __call__(self, block: np.ndarray, group: Ints, center: Floats) -> Floats:
-        """Sums (2, G, d) of rows about the centre of their group, and of the squares."""
+        """(2, G, d) sums of the deviations of rows from the centre of their group, and of the squares."""
         m, d, G = *block.shape, len(center)
-        both = self._room[: 2 * m * d].reshape(2, m, d)
+        both = self._buffer[: 2 * m * d].reshape(2, m, d)
         gap, square = both
         gap[...] = block
         gap -= center.take(group, axis=0, out=square, mode="clip")
@@ -138,17 +143,17 @@ class Adder:
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    r"""What the centres of one batch do to a row x about the origin: :math:`x + u_k x + v_k`.
+    r"""One affine map per centre of a batch, for rows x relative to the origin: :math:`x + u_k x + v_k`.
 
     Attributes
     ----------
     u, v
-        (K, d) of each, or (1, d) if all are the same; ``u`` is ``None`` if none scales.
+        (K, d), or (1, d) if they are equal for all centres; ``u`` is ``None`` if all are zero.
     sharpness
-        One over the width of the mixture.
+        One over the bandwidth.
     soft
-        (d + 2, K) a table like that of the centres, for exponents: ``sharpness`` times minus half of the
-        squared distance.
+        (d + 2, K) a table like that of the centres, whose product with rows gives the exponents of the
+        softmax: ``sharpness`` times minus half the squared distance.
     """
 
     u: Floats | None
@@ -159,42 +164,42 @@ class Maps:
     @classmethod
     def of(cls, centers: Centers, u: Floats, v: Floats, bandwidth: float) -> Maps:
         """Maps of the centres of a batch, (K, d) each."""
-        # A batch whose populations are points has no width: its cells follow the nearest alone.
-        sharpness = np.float32(1.0 / max(bandwidth, 1e-30))
+        # If all cells of each population are equal the bandwidth is 0.
+        sharpness = np.float32(1.0 / max(bandwidth, LEAST_BANDWIDTH))
         if (u == u[0]).all() and (v == v[0]).all():
             u, v = u[:1], v[:1]
         with np.errstate(over="ignore"):
-            own = np.full((1, len(centers.center)), sharpness, np.float32)
-            soft = np.concatenate([sharpness * centers.table, own])
+            last = np.full((1, len(centers.center)), sharpness, np.float32)
+            soft = np.concatenate([sharpness * centers.table, last])
         return cls(u if u.any() else None, v, sharpness, soft)
 
 
 def mixed_into(Z: Any, rows: Rows, centers: Centers, maps: Maps, out: np.ndarray) -> bool:
-    """``out_i = z_i + sum_k r_ik (u_k x_i + v_k)`` for rows of one batch; whether all are finite.
+    """Write ``out_i = z_i + sum_k r_ik (u_k x_i + v_k)`` for rows of one batch; return if all are finite.
 
-    ``r_ik`` is a softmax of minus half the squared distance over the width of the mixture.
+    ``r_ik`` is a softmax over k of minus half the squared distance over the bandwidth.
     """
-    room = Room(Z, rows, *maps.soft.shape)
+    buffers = Buffers(Z, rows, *maps.soft.shape)
     d = centers.center.shape[1]
     kind = np.promote_types(out.dtype, output_dtype(Z))
     v, u = maps.v.astype(kind), None if maps.u is None else maps.u.astype(kind)
-    weight = room.score if kind == np.float32 else np.zeros(room.score.shape, kind)
+    weight = buffers.score if kind == np.float32 else np.zeros(buffers.score.shape, kind)
     ones = np.ones(weight.shape[1], kind)
-    way, stretch = np.empty((2, BLOCK_ROWS, d), kind)
+    displacement, stretch = np.empty((2, BLOCK_ROWS, d), kind)
     finite = True
     with np.errstate(all="ignore"):
-        for part, found in room.blocks():
+        for part, found in buffers.blocks():
             block = found.astype(kind, copy=False)
             m = len(block)
-            x = centers.seen(block, room.x)
+            x = centers.relative(block, buffers.x)
             gap = x[:m, :d] if kind == np.float32 else block - centers.origin
-            result = way[:m]
+            result = displacement[:m]
             if len(v) == 1:
                 result[...] = v if u is None else v + u * gap
             else:
-                _weigh(x, centers, maps, room.score, m)
-                weight[:m] = room.score[:m]
-                np.matmul(weight, v, out=way)
+                _weigh(x, centers, maps, buffers.score, m)
+                weight[:m] = buffers.score[:m]
+                np.matmul(weight, v, out=displacement)
                 if u is not None:
                     result += np.multiply(np.matmul(weight, u, out=stretch)[:m], gap)
                 result /= (weight @ ones)[:m, None]
@@ -206,17 +211,17 @@ def mixed_into(Z: Any, rows: Rows, centers: Centers, maps: Maps, out: np.ndarray
 
 
 def _weigh(x: np.ndarray, centers: Centers, maps: Maps, score: np.ndarray, m: int) -> None:
-    """Write to ``score`` how the first ``m`` rows weigh the centres, up to a factor of the row."""
+    """Write the weights of the centres for the first ``m`` rows to ``score``, not normalised."""
     d, some = centers.center.shape[1], x[:m]
-    # Exponents are minus a squared distance: but for rounding none is above zero, and for most rows none is
-    # so small that looking for the largest first would help.
+    # Exponents are minus a squared distance, so up to rounding they are not positive. For most rows the
+    # largest is not so small that the weights underflow; subtracting it first would cost time.
     some[:, d + 1] = np.float32(-0.5) * np.einsum("ij,ij->i", some[:, :d], some[:, :d])
     weight = np.matmul(x, maps.soft, out=score)[:m]
     np.exp(weight, out=weight)
     total = score @ np.ones(score.shape[1], np.float32)
     most = 2.0 * len(centers.center)
-    odd = np.flatnonzero(~((total[:m] >= FAINT) & (total[:m] <= most)))
-    if odd.size:
-        power = (x[:, : d + 1] @ centers.table)[odd]
-        power -= power.max(1, keepdims=True)
-        weight[odd] = np.exp(power * maps.sharpness)
+    unsafe = np.flatnonzero(~((total[:m] >= UNDERFLOW) & (total[:m] <= most)))
+    if unsafe.size:
+        exponent = (x[:, : d + 1] @ centers.table)[unsafe]
+        exponent -= exponent.max(1, keepdims=True)
+        weight[unsafe] = np.exp(exponent * maps.sharpness)

@@ -1,4 +1,4 @@
-"""Rows of one batch at a time, wherever they stand: what products of blocks are made of."""
+"""Runs: rows of a single batch, in pieces that threads can work on."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ __all__ = ["BLOCK_ROWS", "Rows", "blocks", "map_runs", "sorted_rows"]
 
 R = TypeVar("R")
 
-#: Rows, as a stretch or one by one.
+#: Rows: a slice, or row numbers.
 Rows = slice | Ints
-#: Rows that are sorted by batch at once, and rows a batch that there should be among them: their numbers
-#: are held in memory, a part of what the rows themselves take.
-PART_ROWS, ROWS_A_BATCH = 1 << 18, 512
-#: Rows of one batch that a thread works on, and rows whose distances stay in the cache.
-RUN_ROWS, BLOCK_ROWS = 1 << 14, 1 << 11
-#: Runs whose results are held at once.
+#: Rows that are sorted by batch at once. Their row numbers take far less memory than the rows.
+PART_ROWS = 1 << 18
+#: With many batches more rows are sorted at once: this many for each batch.
+ROWS_PER_BATCH = 512
+#: Rows of one batch that a thread works on.
+RUN_ROWS = 1 << 14
+#: Rows in a block: few enough that their distances to all centres stay in the cache.
+BLOCK_ROWS = 1 << 11
+#: Runs whose results are held in memory at once.
 RUNS = 64
 
 
 def sorted_rows(codes: np.ndarray, n_batches: int) -> tuple[Ints, Ints]:
-    """Row numbers by batch, in order within each, and where each batch begins (B + 1,)."""
-    # Few bits are sorted in one or two passes: 5 ms instead of 55 for a million.
+    """Row numbers sorted by batch, ascending within each, and where each batch begins (B + 1,)."""
+    # Small integers are sorted by radix in one or two passes: 5 ms instead of 55 for a million.
     small = codes.astype(np.min_scalar_type(max(n_batches - 1, 0)), copy=False)
     start = np.zeros(n_batches + 1, np.int64)
     np.cumsum(np.bincount(codes, minlength=n_batches), out=start[1:])
@@ -37,11 +40,12 @@ def sorted_rows(codes: np.ndarray, n_batches: int) -> tuple[Ints, Ints]:
 def map_runs(
     work: Callable[[int, Rows], R], codes: np.ndarray, n_batches: int
 ) -> Iterator[tuple[int, R]]:
-    """``work(batch, rows)`` for runs of rows of one batch, on threads; results with their batch, in order.
+    """Call ``work(batch, rows)`` for runs of rows of one batch, on threads; yield (batch, result) in order.
 
-    Runs are cut by the codes alone, never by the number of threads. Products inside use one thread.
+    The codes alone determine the runs, never the number of threads. Matrix products in ``work`` use one
+    thread each.
     """
-    step = max(PART_ROWS, ROWS_A_BATCH * n_batches)
+    step = max(PART_ROWS, ROWS_PER_BATCH * n_batches)
     for lo in range(0, codes.size, step):
         runs = _runs(codes[lo : lo + step], n_batches, lo)
         for k in range(0, len(runs), RUNS):
@@ -60,17 +64,17 @@ def _runs(codes: np.ndarray, n_batches: int, first: int) -> list[tuple[int, Rows
         for b in range(n_batches)
         for lo in range(edges[b], edges[b + 1], RUN_ROWS)
     ]
-    return [(b, _stretch(rows)) for b, rows in cuts]
+    return [(b, _slice_if_contiguous(rows)) for b, rows in cuts]
 
 
-def _stretch(rows: Ints) -> Rows:
-    """Rows that follow each other as a slice, which needs no copy."""
+def _slice_if_contiguous(rows: Ints) -> Rows:
+    """Consecutive rows as a slice, which selects without a copy."""
     lo, hi = int(rows[0]), int(rows[-1]) + 1
     return slice(lo, hi) if hi - lo == rows.size else rows
 
 
 def blocks(rows: Rows) -> Iterator[Rows]:
-    """Pieces of a run that stay in the cache."""
+    """Yield blocks of a run."""
     if isinstance(rows, slice):
         for lo in range(rows.start, rows.stop, BLOCK_ROWS):
             yield slice(lo, min(rows.stop, lo + BLOCK_ROWS))

@@ -1,8 +1,8 @@
 """How many threads the loops over cells use.
 
-They release the GIL and run on a plain Python thread pool. numba's own parallel back ends
-abort the process when two Python threads call them at once (workqueue) or after a fork (OpenMP);
-a library that is called from Dask workers and data loaders cannot afford either.
+The loops release the GIL and run on a Python thread pool. numba's parallel back ends abort the process
+when two Python threads call them at once (workqueue) or after a fork (OpenMP). Dask workers and data
+loaders do both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import numpy  # noqa: F401 - its linear algebra must be there to be found
+import numpy  # noqa: F401 - threadpoolctl only finds libraries that are loaded
 from threadpoolctl import (  # type: ignore[import-untyped]
     ThreadpoolController,
     threadpool_limits,
@@ -45,12 +45,12 @@ def set_num_threads(n: int | None) -> None:
 
 
 def get_num_threads() -> int:
-    """Threads in use: as set, or ``NUMBA_NUM_THREADS``, or the cores this process may run on."""
+    """Threads in use: the number set, or ``NUMBA_NUM_THREADS``, or the cores this process may use."""
     if _chosen is not None:
         return _chosen
-    named = os.environ.get("NUMBA_NUM_THREADS", "")
-    if named.isdigit() and int(named) > 0:
-        return int(named)
+    variable = os.environ.get("NUMBA_NUM_THREADS", "")
+    if variable.isdigit() and int(variable) > 0:
+        return int(variable)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have no affinity
@@ -60,7 +60,7 @@ def get_num_threads() -> int:
 def parallel_map(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """``list(map(work, items))`` on threads, results in the order of the items.
 
-    A pool per call costs about 0.1 ms and leaves nothing behind that a fork could break.
+    A new pool per call costs about 0.1 ms, and no threads remain that a fork could break.
     """
     items = list(items)
     threads = min(get_num_threads(), len(items))
@@ -73,28 +73,28 @@ def parallel_map(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def one_blas_thread() -> Any:
     """Return a context in which linear algebra uses one thread.
 
-    For many small products a second thread is no gain, and when it has nothing to do it spins and takes
-    a core from whoever could use it: a fit of 146 ms took 213, and a logistic regression on a busy
-    machine 29 s instead of 0.4. Threads may enter and leave in any order: threadpoolctl lets the first
-    of them decide.
+    For many small products a second thread saves no time. While idle it spins and takes a core from other
+    work: a fit took 213 ms instead of 146, and a logistic regression on a busy machine 29 s instead of
+    0.4. Threads may enter and leave this context in any order.
     """
     return threadpool_limits(limits=1, user_api="blas")
 
 
 def one_thread() -> Any:
-    """Return a context in which scikit-learn's loops use one thread too, not linear algebra alone.
+    """Return a context in which linear algebra and scikit-learn's loops use one thread.
 
     For many searches among a few hundred cells: on a busy machine the neighbours of 400 cells took 37 ms
-    with two threads, and 2 ms with one.
+    with two threads and 2 ms with one.
     """
     return threadpool_limits(limits=1)
 
 
 def one_numpy_thread() -> Any:
-    """:func:`one_blas_thread` for numpy's products alone.
+    """Return a context in which numpy's matrix products use one thread.
 
-    Around the products of blocks of cells, which run on threads of their own. Finding the libraries takes
-    a millisecond, as long as the products of a small batch: this is done once, when numpy's is there.
+    For products of blocks of cells, which already run on several threads. :func:`one_blas_thread` searches
+    for libraries each time, which takes a millisecond, as long as the products of a small batch. This
+    function searches once.
     """
     return _numpy_blas().limit(limits=1, user_api="blas")
 

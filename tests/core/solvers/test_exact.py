@@ -208,3 +208,41 @@ class TestAblations:
         assert_theta(model, (target.scale, target.shift))
         held = fit(c, None, lambda_id=1.0)
         assert held.movement()["moved"].sum() < model.movement()["moved"].sum()
+
+
+class TestVeryManyRounds:
+    """Beyond the first thousand they are one step, which must be what one by one gives."""
+
+    @pytest.mark.parametrize("rounds", [1001, 1002, 1003, 1500, 4096])
+    @pytest.mark.parametrize(
+        "options", [{}, {"mu": 0.0}, {"lambda_id": 0.0}, {"mu": 10.0}], ids=str
+    )
+    def test_are_those_of_a_loop(self, rng, rounds, options, monkeypatch):
+        c = make_cells(rng, [300, 70, 3], 3)
+        at_once = fit(c, rounds, **options)
+        monkeypatch.setattr("scbatchprox.core.solvers.exact.LOOPED", rounds)
+        loop = fit(c, rounds, **options)
+        np.testing.assert_allclose(at_once.scale_, loop.scale_, rtol=1e-11)
+        np.testing.assert_allclose(at_once.shift_, loop.shift_, rtol=1e-10, atol=1e-12)
+        assert at_once.converged_ == loop.converged_
+        assert at_once.history_.round[-2:].tolist() == [rounds - 1, rounds]
+        objective = [model.history_.objective[-1] for model in (at_once, loop)]
+        np.testing.assert_allclose(*objective, rtol=1e-7, atol=1e-20)
+
+    def test_a_billion_end_at_the_fixed_point(self, rng):
+        c = make_cells(rng, [300, 70], 3)
+        model = fit(c, 10**9)
+        limit = fit(c, None)
+        assert model.converged_
+        assert len(model.history_.round) < 1010
+        np.testing.assert_allclose(model.scale_, limit.scale_, rtol=1e-9)
+        np.testing.assert_allclose(model.shift_, limit.shift_, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mu", "lambda_id", "lambda_target"])
+@pytest.mark.parametrize("value", [1e101, 1e308])
+def test_weights_whose_squares_overflow(rng, name, value):
+    c = make_cells(rng, [30, 20], 2)
+    with pytest.raises(ValueError, match=f"Expected {name} of at most 1e\\+100, found"):
+        fit(c, 3, **{name: value})
+    assert np.isfinite(fit(c, 3, **{name: 1e100}).scale_).all()

@@ -1,4 +1,4 @@
-"""Solvers: a Problem becomes a Solution. One file each, with its own options on it."""
+"""Solvers compute the Solution of a Problem. Each is in one file and holds its own options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .solution import History, Solution, Solver
 
 __all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "solver_of"]
 
-#: Solvers by the name under which they are asked for and saved.
+#: Solvers by the name that users pass and that files store.
 SOLVERS: dict[str, type[Exact] | type[Adam]] = {
     Solvers.exact.value: Exact,
     Solvers.adam.value: Adam,

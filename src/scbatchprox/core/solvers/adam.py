@@ -1,15 +1,15 @@
-r"""The paper's optimiser, faithfully: Adam on mini-batches at every client, then FedAvg.
+r"""The optimiser of the paper: Adam on mini-batches at every client, then FedAvg.
 
-The gradient on a mini-batch needs only that mini-batch's :math:`(n, \sum z, \sum z^2)`, here taken
-about the batch's mean, so a step costs as much as the adapter has entries and no deep-learning
-framework is involved. A client carries a copy of the whole adapter; the proximal and identity terms
-act on all of it. Since Adam divides by the size of the gradient, rows that a client has no data for
-move too, from the second round on: an artefact of the paper's optimiser that the exact solver lacks.
+The gradient on a mini-batch only depends on its :math:`(n, \sum z, \sum z^2)`, here relative to the mean
+of the batch. So the cost of a step is proportional to the entries of the adapter, and no deep-learning
+framework is needed. A client has a copy of the whole adapter; the proximal and identity terms act on all
+of it. Adam divides by the size of the gradient. So from the second round on, rows that a client has no data
+for move too: an artefact of the paper's optimiser that the exact solver does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from ...kernels.hashes import Hasher
 from ...kernels.threads import get_num_threads, parallel_map
 from ..checks import check_number
 from ..labels import Labels
-from ..problem import Problem
+from ..problem import Problem, Rows
 from .solution import Solution, check_rounds
 
 __all__ = ["Adam"]
@@ -45,9 +45,9 @@ class Adam:
     batch_size
         Cells in a mini-batch; the last one of an epoch may be smaller.
     seed
-        Of the shuffling. In each round and epoch a client shuffles by a generator of its own, made from
-        the content of its cells: neither its name, nor other batches, nor the order of its cells have a
-        part in it, and it can run anywhere, alone, with the same result.
+        Seed of the shuffling. The random generator of a client in a round and epoch also depends on the
+        content of its cells, but not on its name, on other batches, or on the order of its cells. So a
+        client has the same result on any machine.
     """
 
     needs_cells: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class Adam:
         pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
         if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
-        object.__setattr__(self, "betas", tuple(self.betas))  # JSON brings lists
+        object.__setattr__(self, "betas", tuple(self.betas))  # JSON has lists
 
     def permutation(self, cells: np.ndarray, t: int, epoch: int) -> np.ndarray:
         """Return the order in which a client visits its cells (n, d) in an epoch of round ``t``."""
@@ -91,14 +91,20 @@ class Adam:
                 "(rounds=None) is available with solver='exact'."
             )
         if Z is None or labels is None:
-            raise BadValue("Expected cells for the adam solver, found moments alone.")
+            raise BadValue("Expected cells for the adam solver, found moments only.")
         Z = read_only(native(Z))
         own = parallel_map(partial(Own.of, Z), labels.rows())
+        return Solution.of(problem, self._rounds(problem, rounds, Z, own))
+
+    def _rounds(
+        self, problem: Problem, rounds: int, Z: np.ndarray, own: list[Own]
+    ) -> Iterator[tuple[float, Rows]]:
+        """Yield the rows after each round."""
         scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)
-        path = [problem.identity()]
+        yield 0, problem.identity()
         for t in range(rounds):
-            # A few clients at a time, since each returns a copy of the whole adapter; the copies are
-            # added in the order of the batches, as a server would that gets them so.
+            # A few clients at a time, since each returns a copy of the whole adapter. The copies are
+            # added in the order of the batches, so that the rounding does not depend on the threads.
             total = np.zeros((2, *scale.shape))
             for some in split(len(own), -(-len(own) // (4 * get_num_threads()))):
                 clients = [
@@ -108,8 +114,7 @@ class Adam:
                 for b, copy in zip(range(*some), parallel_map(_call, clients), strict=True):
                     total += problem.share[b] * np.stack(copy)
             scale, shift = total
-            path.append(problem.rows(scale, shift))
-        return Solution.of(problem, path, range(rounds + 1))
+            yield t + 1, problem.rows(scale, shift)
 
     def client(
         self,
@@ -121,7 +126,7 @@ class Adam:
         scale: np.ndarray,
         shift: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Run round ``t`` of client ``b`` on its own cells of ``Z``; returns its copy of the adapter."""
+        """Run round ``t`` of client ``b`` on its cells of ``Z``; return its copy of the adapter."""
         theta_t = np.stack([scale, shift])
         theta = theta_t.copy()
         grad = np.empty_like(theta)
@@ -149,14 +154,14 @@ class Adam:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """The cells of a client, in an order that their content decides.
+    """The cells of a client, sorted by the hash of their values.
 
     Attributes
     ----------
     rows
-        (n,) where they are, by the hash of their values; copies have one hash, and are all the same.
+        (n,) row numbers. Equal cells have equal hashes; their order does not matter.
     digest
-        A 64-bit number for all of them together.
+        A 64-bit hash of all cells together.
     """
 
     rows: np.ndarray
@@ -164,7 +169,7 @@ class Own:
 
     @classmethod
     def of(cls, Z: np.ndarray, rows: np.ndarray) -> Own:
-        """Rows of a native matrix; float32 and the same values as float64 are alike."""
+        """Sort rows of a native matrix; the result is the same for equal float32 and float64 values."""
         hashes = np.empty(rows.size, np.uint64)
         hasher = Hasher(Z.shape[1], np.dtype(np.float64), min(BLOCK_ROWS, rows.size))
         for lo in range(0, rows.size, BLOCK_ROWS):
@@ -215,7 +220,7 @@ def _adam_steps(
 ) -> None:
     """One Adam step per mini-batch on a full copy ``theta`` (2, B, d) of the adapter.
 
-    ``grad`` is space of the same shape.
+    ``grad`` is a buffer of the same shape.
     """
     a, mu, nu = weights
     lr, beta1, beta2, eps = options
@@ -229,7 +234,7 @@ def _adam_steps(
                     grad[part, c, j] = 2.0 * (mu * (x - theta_t[part, c, j]) + nu * (x - start))
         for j in range(d):
             u = theta[0, b, j] - 1.0
-            # A cell z = m + x is off its target by e_u x + e_v.
+            # The distance of a cell z = m + x from its target is e_u x + e_v.
             e_u = u - goal_u[j]
             e_v = theta[1, b, j] + m[j] * u - goal_v[j]
             x1, x2 = sums[k, 0, j], sums[k, 1, j]

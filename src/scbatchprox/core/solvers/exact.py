@@ -1,8 +1,9 @@
 r"""The federated procedure in closed form.
 
-Client :math:`b` ties its copy to :math:`\kappa\,\theta_t`, :math:`\kappa = \mu/(\mu+\nu)` (the point
-between the current adapter and the identity that its two penalties agree on), and follows the target
-from there; everyone else's copy of row :math:`b` is just :math:`\kappa\,\theta_t`. Averaged:
+The two penalties of client :math:`b` are together one penalty on the distance of its copy from
+:math:`\kappa\,\theta_t`, a point between the current adapter and the identity, with
+:math:`\kappa = \mu/(\mu+\nu)`. From there client b moves row :math:`b` towards the target; in the copies of
+all other clients row :math:`b` is :math:`\kappa\,\theta_t`. The average is
 
 .. math:: y_{t+1} = \kappa y_t + w K (y^* - \kappa y_t)
 
@@ -13,8 +14,9 @@ with :math:`y = (u, v)` of :mod:`scbatchprox.core.problem` and :math:`K` its res
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from ..problem import Problem, Response, Rows
 from .solution import Solution, check_rounds
 
 __all__ = ["Exact"]
+
+#: Rounds that are run one by one, each with an entry in the history; all later ones are one step.
+LOOPED = 1000
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,64 @@ class Exact:
         """Run ``rounds`` rounds from the identity; ``None`` gives their fixed point."""
         rounds = check_rounds(rounds)
         p = problem.weights.mu + problem.nu
-        # Without any tie the other clients keep the row as it is: kappa = 1, the limit nu -> 0.
+        # Without penalties the other clients do not change the row: kappa = 1, the limit nu -> 0.
         kappa = problem.weights.mu / p if p > 0 else 1.0
         K = problem.response(problem.a, p)
-        w, goal = problem.share[:, None], problem.goal
-        path = [problem.identity()]
         if rounds is None:
-            path.append(_fixed_point(problem, K, kappa, p))
-            return Solution.of(problem, path, [0, math.inf], converged=True)
-        for _ in range(rounds):
-            held = Rows(kappa * path[-1].u, kappa * path[-1].v)
-            pull = K.of(Rows(goal.u - held.u, goal.v - held.v))
-            path.append(Rows(held.u + w * pull.u, held.v + w * pull.v))
-        return Solution.of(problem, path, range(rounds + 1))
+            path = [(0.0, problem.identity()), (math.inf, _fixed_point(problem, K, kappa, p))]
+            return Solution.of(problem, path, converged=True)
+        return Solution.of(problem, _rounds(problem, K, kappa, rounds))
+
+
+def _rounds(
+    problem: Problem, K: Response, kappa: float, rounds: int
+) -> Iterator[tuple[float, Rows]]:
+    """Yield the rows after each of the first rounds, and after the last two."""
+    w, goal = problem.share[:, None], problem.goal
+
+    def next_round(rows: Rows) -> Rows:
+        held = Rows(kappa * rows.u, kappa * rows.v)
+        pull = K.of(Rows(goal.u - held.u, goal.v - held.v))
+        return Rows(held.u + w * pull.u, held.v + w * pull.v)
+
+    rows = problem.identity()
+    yield 0, rows
+    for t in range(1, min(rounds, LOOPED) + 1):
+        rows = next_round(rows)
+        yield t, rows
+    if rounds > LOOPED:
+        if rounds > LOOPED + 1:
+            rows = _jump(problem, K, kappa, rounds - LOOPED - 1).of(rows)
+            yield rounds - 1, rows
+        yield rounds, next_round(rows)  # one by one, since its size tells whether rounds converged
+
+
+class _Step(NamedTuple):
+    """Several rounds at once: rows y become A y + c."""
+
+    A: Response
+    c: Rows
+
+    def of(self, rows: Rows) -> Rows:
+        moved = self.A.of(rows)
+        return Rows(moved.u + self.c.u, moved.v + self.c.v)
+
+    def after(self, first: _Step) -> _Step:
+        return _Step(self.A.times(first.A), self.of(first.c))
+
+
+def _jump(problem: Problem, K: Response, kappa: float, rounds: int) -> _Step:
+    """Many rounds in as many steps as their number has binary digits, by repeated squaring."""
+    wK = Response(*(problem.share[:, None] * entry for entry in K))
+    one = np.ones_like(wK.uu)
+    A = Response(kappa * (one - wK.uu), -kappa * wK.uv, -kappa * wK.vu, kappa * (one - wK.vv))
+    step = _Step(A, wK.of(problem.goal))
+    total = _Step(Response(one, 0.0 * one, 0.0 * one, one), problem.identity())
+    while rounds:
+        if rounds % 2:
+            total = step.after(total)
+        step, rounds = step.after(step), rounds // 2
+    return total
 
 
 def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
@@ -65,12 +115,12 @@ def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
     det = np.where(s2 > 0, a**2 * s2 / np.where(D > 0, D, 1.0), 0.0)
     follow = K.of(goal)
     bottom = rest**2 + rest * kappa * w * K.trace + (kappa * w) ** 2 * det
-    # Where a coordinate is constant and nothing ties the adapter, the rounds end at the projection.
-    loose = bottom == 0
+    # For a constant coordinate without penalties the rounds converge to the projection.
+    singular = bottom == 0
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = [
             np.where(
-                loose,
+                singular,
                 np.where(K.trace > 0, f / K.trace, 0.0),
                 (rest * w * f + kappa * w**2 * det * g) / bottom,
             )

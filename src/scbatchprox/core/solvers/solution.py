@@ -1,8 +1,8 @@
-"""What a solver returns: adapter rows, how it got there, and whether it arrived."""
+"""What a solver returns: adapter rows, the history of the rounds, and whether they converged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +16,7 @@ from ..problem import Problem, Rows
 
 __all__ = ["History", "Solution", "Solver", "check_rounds"]
 
-#: A run has converged when its last round changed the adapter by less than this part of its change.
+#: A run has converged if its last round changed the adapter by less than this part of the total change.
 CONVERGED = 1e-6
 
 
@@ -33,7 +33,7 @@ class History:
     distance
         Root mean squared distance of a cell to its target.
     step
-        :math:`\lVert \Theta_t - \Theta_{t-1} \rVert_F`; zero for the start.
+        :math:`\lVert \Theta_t - \Theta_{t-1} \rVert_F`; zero for the identity.
     """
 
     round: Floats
@@ -42,11 +42,12 @@ class History:
     step: Floats
 
     @classmethod
-    def of(cls, problem: Problem, path: Iterable[Rows], rounds: Iterable[float]) -> History:
-        """Score every adapter on the path of a run."""
-        objective, distance, step = [], [], []
+    def of(cls, problem: Problem, path: Iterable[tuple[float, Rows]]) -> History:
+        """Return the history of a path of adapters, each with the number of its round."""
+        rounds, objective, distance, step = [], [], [], []
         before: tuple[Floats, Floats] | None = None
-        for rows in path:
+        for number, rows in path:
+            rounds.append(number)
             scale, shift = problem.scale_shift(rows)
             last_scale, last_shift = before or (scale, shift)
             step.append(
@@ -55,7 +56,7 @@ class History:
             objective.append(problem.objective(rows))
             distance.append(float(np.sqrt(problem.share @ problem.distance(rows).sum(1))))
             before = scale, shift
-        return cls(*(np.array(x, float) for x in (list(rounds), objective, distance, step)))
+        return cls(*(np.array(x, float) for x in (rounds, objective, distance, step)))
 
     def frame(self) -> pd.DataFrame:
         """Return the history as a table."""
@@ -73,8 +74,8 @@ class Solution:
     history
         Per round.
     converged
-        Whether another round would change the adapter by less than one part in a million. Stopping
-        early is how the refinement is kept conservative, so ``False`` is no failure.
+        Whether another round would change the adapter by less than one part in a million. ``False`` is
+        not a failure: few rounds keep the refinement conservative.
     """
 
     scale: Floats
@@ -86,29 +87,36 @@ class Solution:
     def of(
         cls,
         problem: Problem,
-        path: list[Rows],
-        rounds: Iterable[float],
+        path: Iterable[tuple[float, Rows]],
         converged: bool | None = None,
     ) -> Solution:
-        """Return the end of a path of adapters that starts at the identity."""
-        history = History.of(problem, path, rounds)
-        scale, shift = problem.scale_shift(path[-1])
+        """Return the last adapter of a path that starts at the identity; no other one is kept."""
+        last = problem.identity()
+
+        def passing() -> Iterator[tuple[float, Rows]]:
+            nonlocal last
+            for number, rows in path:
+                last = rows
+                yield number, rows
+
+        history = History.of(problem, passing())
+        scale, shift = problem.scale_shift(last)
         if converged is None:
-            moved = float(np.sqrt(((scale - 1.0) ** 2 + shift**2).sum()))
-            converged = bool(len(path) > 1 and history.step[-1] <= CONVERGED * moved)
+            change = float(np.sqrt(((scale - 1.0) ** 2 + shift**2).sum()))
+            converged = bool(history.step.size > 1 and history.step[-1] <= CONVERGED * change)
         return cls(scale, shift, history, converged)
 
 
 class Solver(Protocol):
-    """Anything that fits adapter rows to a problem."""
+    """The interface of solvers, which fit adapter rows to a problem."""
 
-    #: Whether it visits the cells again, so that they must be in memory.
+    #: Whether the solver visits the cells again, so that they must be in memory.
     needs_cells: ClassVar[bool]
 
     def solve(
         self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
     ) -> Solution:
-        """Run ``rounds`` rounds (``None``: to the end). Cells are offered; few solvers need them."""
+        """Run ``rounds`` rounds (``None``: the fixed point). Cells are for solvers that need them."""
         ...
 
 
