@@ -1,5 +1,5 @@
-# Two commands do everything on a fresh machine with Python 3.11+ and make: `make demo`, `make test`.
-# Each target installs what it needs first: into .venv, or what is heavy (torch, scvi-tools, scanpy, jax)
+# On a new machine with Python 3.11+ and make, start with `make demo` and `make test`.
+# Each target first installs what it needs into .venv. Large packages (torch, scvi-tools, scanpy, jax) go
 # into .venv-bench.
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 PIP := -m pip install --quiet --disable-pip-version-check
-# The first of these that is there and runs. (A pyenv shim is there also when it has nothing to run.)
+# The first of these that runs. (A pyenv shim may exist without a Python behind it.)
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
@@ -22,9 +22,9 @@ demo: $(VENV)/.cli,report ## simulate, refine, score, and draw a picture: demo-o
 test: $(VENV)/.test ## run the tests, and the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
-test-3.13: ## the same on Python 3.13, in .venv-3.13, where it is installed (PYTHON_3_13=/path/to/python)
+test-3.13: ## the same on Python 3.13, if it is installed (PYTHON_3_13=/path/to/python), in .venv-3.13
 	@if [ -n "$(PYTHON_3_13)" ]; then $(MAKE) test VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)"; \
-	else echo "Expected Python 3.13 for a second run of the tests, found none: left out."; fi
+	else echo "Expected Python 3.13 for a second run of the tests, found none: skipped."; fi
 
 lint: $(VENV)/.lint ## check style
 	$(BIN)/ruff check .
@@ -33,23 +33,23 @@ lint: $(VENV)/.lint ## check style
 types: $(VENV)/.lint ## check types
 	$(BIN)/mypy
 
-format: $(VENV)/.lint ## put the code in style
+format: $(VENV)/.lint ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-hooks: $(VENV)/.lint ## check style and types before each commit, by pre-commit
+hooks: $(VENV)/.lint ## check style and types before each commit, with pre-commit
 	$(BIN)/pre-commit install
 
-bench: $(BENCH)/.done ## speed and memory as ratios, against harmonypy and torch
+bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and torch
 	$(BENCH)/bin/python -m benchmarks
 
-test-heavy: $(BENCH)/.done ## the tests that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
+test-heavy: $(BENCH)/.done ## run the tests that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
 	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi"
 
-experiments-quick: $(BENCH)/.done ## every experiment of the paper, small, end to end: bench-output/
+experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
 
-dist: $(VENV)/.dist ## build the packages into dist/ and try them in an empty environment
+dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty environment
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
@@ -69,7 +69,7 @@ $(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pypro
 	$(BIN)/python $(PIP) -e '.[$*]'
 	@touch $@
 
-# torch first and alone: whatever asks for it later finds the CPU build in place.
+# torch first: packages that need it then find the CPU build installed.
 $(BENCH)/.done: pyproject.toml | $(BENCH)/.made
 	$(BENCH)/bin/python $(PIP) torch==2.13.0
 	$(BENCH)/bin/python $(PIP) -e '.[test,bench,scvi]'

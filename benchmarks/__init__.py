@@ -1,1 +1,1 @@
-"""Speed and memory as ratios measured in one run: machines are noisy, ratios less so."""
+"""Benchmarks of speed and memory, as ratios measured in one run: ratios vary less than times."""

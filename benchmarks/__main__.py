@@ -56,7 +56,7 @@ def main() -> None:
         for row in BENCHMARKS[name]():
             print(f"  {row}", flush=True)
             failed += not row.holds
-    print(f"\n{'all bars hold' if not failed else f'{failed} bars missed'}")
+    print(f"\n{'all limits hold' if not failed else f'{failed} limits missed'}")
     sys.exit(bool(failed))
 
 

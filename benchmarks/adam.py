@@ -1,4 +1,4 @@
-"""The Adam solver against the plain torch version: DataLoader, autograd, torch.optim.Adam, FedAvg."""
+"""The Adam solver against a plain torch version with DataLoader, autograd, torch.optim.Adam and FedAvg."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS, EPOCHS, SIZE = 10, 3, 256
 
 
 def torch_version(Z: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's procedure as one writes it in torch (lambda_target 0.5, mu 1e-3, lambda_id 1e-3)."""
+    """The paper's procedure, written in torch (lambda_target 0.5, mu 1e-3, lambda_id 1e-3)."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -65,10 +65,10 @@ def run() -> Iterator[Row]:
     yield Row(
         "plain torch / solver='adam', 100,000 x 40, 10 rounds", plain / ours, least=50, note=note
     )
-    # Other shuffling and single precision, so close but not equal: did both do the same work?
+    # Did both do the same work? Shuffling and precision differ, so results are close but not equal.
     target = MomentTarget()(model.moments_)
     spread = model.moments_.std
-    apart = (scale - model.scale_) * model.moments_.mean + shift - model.shift_
-    travel = (target.center - target.mean) / spread
-    yield Row("    distance between the two refined means / way to the target",
-              float(np.abs(apart / spread).mean() / np.abs(travel).mean()), most=0.1)  # fmt: skip
+    difference = (scale - model.scale_) * model.moments_.mean + shift - model.shift_
+    displacement = (target.center - target.mean) / spread
+    yield Row("    distance between the two refined means / distance to the target",
+              float(np.abs(difference / spread).mean() / np.abs(displacement).mean()), most=0.1)  # fmt: skip

@@ -1,6 +1,6 @@
-"""Adding a batch costs what the batch costs, however many cells the atlas holds.
+"""The time to add a batch does not depend on the number of cells in the atlas.
 
-So it does with the population target: a batch is registered to the consensus alone.
+This holds for the population target too, because a batch is registered only to the consensus.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ def run() -> Iterator[Row]:
         jobs = []
         for n_cells, n_batches in ((10_000, 20), (10_000_000, 20), (10_000_000, 1000)):
             path = Path(folder) / f"{n_cells}x{n_batches}"
-            _made_of_moments(path, n_cells, n_batches)
+            _atlas_of_moments(path, n_cells, n_batches)
             jobs.append(lambda path=path: _add(path, Z, labels))
-        # The list of versions grows as versions do, the same for all; few repeats keep it short.
+        # Each addition makes the list of versions longer, equally for all; few repeats keep it short.
         small, large, many = fastest(*jobs, repeat=9)
         size = (Path(folder) / "10000000x20" / "versions" / "000002.safetensors").stat().st_size
     yield Row(
         "add 10,000 x 50 to an atlas of 10,000,000 cells / to one of 10,000, 20 batches",
         large / small,
         most=1.5,
-        note=f"{1e3 * large:.1f} ms / {1e3 * small:.1f} ms, lock, checksums and fsync included",
+        note=f"{1e3 * large:.1f} ms / {1e3 * small:.1f} ms, including lock, checksums and fsync",
     )
     yield Row(
         "the same to 10,000,000 cells in 1,000 batches", many / small, note=f"{1e3 * many:.1f} ms"
     )
     yield Row("size of a version of 10,000,000 cells in 20 batches", size / 1e3, "kB")
-    yield from _of_populations(Z, labels)
+    yield from _population_target(Z, labels)
 
 
-def _of_populations(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
+def _population_target(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         jobs = []
         for per_batch, n_batches in ((2_000, 5), (20_000, 5), (2_000, 50)):
@@ -60,8 +60,8 @@ def _of_populations(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     yield Row("the same to 50 batches / to 5", many / small, most=1.5, note=f"{1e3 * many:.0f} ms")
 
 
-def _made_of_moments(path: Path, n_cells: int, n_batches: int) -> None:
-    """An atlas that has seen many cells, without making any of them: moments are all it keeps."""
+def _atlas_of_moments(path: Path, n_cells: int, n_batches: int) -> None:
+    """Create an atlas of many cells from moments: it keeps nothing else, so no cells are needed."""
     rng = np.random.default_rng(0)
     n = np.full(n_batches, n_cells // n_batches)
     mean = rng.normal(0.0, 0.5, (n_batches, D))
@@ -71,6 +71,6 @@ def _made_of_moments(path: Path, n_cells: int, n_batches: int) -> None:
 
 
 def _add(path: Path, Z: np.ndarray, labels: np.ndarray) -> None:
-    """Arrive as a new batch each time: the atlas is opened, judged against, written and locked anew."""
+    """Add a new batch: open and lock the atlas, check the batch, write a version."""
     atlas = Atlas.open(path)
     atlas.add(Z, np.char.add(labels, str(atlas.version)))

@@ -1,4 +1,4 @@
-"""fit + transform against a copy of the matrix: the floor is 1.5 (read, read, write for read, write)."""
+"""fit_transform against a copy of the matrix. At best 1.5: read, read, write against read, write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run() -> Iterator[Row]:
         size = f"1,000,000 x 50 float32, 20 batches, {order}"
         note = f"{given * 1e3:.1f} ms / {copied * 1e3:.1f} ms"
         yield Row(f"fit_transform(out=) / np.copyto, {size}", given / copied, most=2.5, note=note)
-        # A new result costs its page faults, which copyto into an old array does not have.
+        # A new array costs page faults; copyto into an existing array does not.
         note = f"{fresh * 1e3:.1f} ms / {copy * 1e3:.1f} ms"
         yield Row(
             "    fit_transform() / Z.copy(): both allocate", fresh / copy, most=2.5, note=note

@@ -22,8 +22,8 @@ from .measure import Row
 
 N, D = 10_000_000, 50
 
-# Each in a process of its own, since the peak of a process's memory never falls. The copy reads and
-# writes stretches of the same size as we do, to a file of the same layout.
+# Each runs in a new process, because the peak memory of a process never falls. The copy reads and
+# writes chunks of the same size as we do, to a file with the same layout.
 REFINE = """
 import json, sys, time
 import numpy as np
@@ -65,12 +65,12 @@ def run() -> Iterator[Row]:
 
 
 def _measure(path: Path, folder: Path) -> Iterator[Row]:
-    from scbatchprox.cells import file as stream
+    from scbatchprox.cells.file import CHUNK_BYTES
     from scbatchprox.io.formats import open_cells
 
     with open_cells(path) as file:
         rows = file.embedding(None)
-        step = stream.CHUNK_BYTES // (D * 4) // file.row_step * file.row_step
+        step = CHUNK_BYTES // (D * 4) // file.row_step * file.row_step
     assert rows.shape == (N, D)
     out = _run(REFINE, path, folder / f"out{path.suffix}")
     _remove(folder / f"out{path.suffix}")
@@ -120,7 +120,7 @@ def _make_h5ad(folder: Path) -> Path:
 def _make_zarr(folder: Path) -> Path:
     path = folder / "cells.zarr"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of formats to come
+        warnings.simplefilter("ignore")  # about future formats
         _obs().write_zarr(path)
     group = zarr.open_group(path, mode="r+", use_consolidated=False)
     data = group["obsm"].create_array("X_pca", shape=(N, D), dtype="f4", chunks=(20_000, D))
@@ -139,7 +139,7 @@ def _obs() -> ad.AnnData:
 def _fill(data: object) -> None:
     rng = np.random.default_rng(1)
     for lo in range(0, N, 500_000):
-        # Few significant digits, as embeddings have, or compressing noise would be all we measure.
+        # Few digits, so that the file compresses; otherwise we would measure the compression of noise.
         data[lo : lo + 500_000] = rng.standard_normal((500_000, D), dtype=np.float32).round(3)
 
 

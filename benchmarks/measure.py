@@ -1,4 +1,4 @@
-"""How to measure: the fastest of several runs, taken in turns so that noise falls on all alike."""
+"""How to measure: the fastest of several runs. Jobs take turns, so that noise affects all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``most`` or ``least`` is the bar, where there is one."""
+    """One line of the table; ``most`` or ``least`` is its limit, if it has one."""
 
     what: str
     value: float
@@ -23,20 +23,20 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether the value keeps to its bar."""
+        """Whether the value is within its limit."""
         too_much = self.most is not None and self.value > self.most
         too_little = self.least is not None and self.value < self.least
         return not (too_much or too_little)
 
     def __str__(self) -> str:
-        bar = f"at most {self.most:g}" if self.most is not None else ""
-        bar = f"at least {self.least:g}" if self.least is not None else bar
-        verdict = "" if not bar else f"[{bar}: {'holds' if self.holds else 'MISSED'}]"
+        limit = f"at most {self.most:g}" if self.most is not None else ""
+        limit = f"at least {self.least:g}" if self.least is not None else limit
+        verdict = "" if not limit else f"[{limit}: {'holds' if self.holds else 'MISSED'}]"
         return f"{self.what:<80} {self.value:>9.2f} {self.unit:<4} {verdict:<26} {self.note}"
 
 
 def fastest(*jobs: Callable[[], object], repeat: int = 15) -> list[float]:
-    """Seconds of each job's fastest run; the jobs take turns."""
+    """Return the seconds of the fastest run of each job; the jobs take turns."""
     best = [np.inf] * len(jobs)
     for job in jobs:
         job()
@@ -49,7 +49,7 @@ def fastest(*jobs: Callable[[], object], repeat: int = 15) -> list[float]:
 
 
 def cells(n: int, d: int, n_batches: int, *, shuffled: bool = True) -> tuple[np.ndarray, pd.Series]:
-    """Float32 cells and a categorical label each, as an AnnData has them."""
+    """Return float32 cells and their batches as a categorical, as in an AnnData."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, n_batches, n)
     codes = codes if shuffled else np.sort(codes)

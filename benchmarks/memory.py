@@ -1,4 +1,4 @@
-"""Extra memory of fit_transform: the output, and little besides, however many cells there are."""
+"""Extra memory of fit_transform: the output and little more, for any number of cells."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from .measure import Row
 
-# In a fresh process, since the peak of a process never falls. Linux counts it in kilobytes. The peak
-# is set back once everything is loaded, so that compiling does not hide what the cells need.
+# In a new process, because the peak memory of a process never falls. Linux gives it in kilobytes. The peak
+# is reset once everything is loaded, so that it does not include the compiler.
 SCRIPT = """
 import sys
 from benchmarks.measure import cells
@@ -34,7 +34,7 @@ def run() -> Iterator[Row]:
             extra(params, 2_000_000),
             most=most,
         )
-    # Linear: what comes on top of the output, populations and a sample of the cells, does not grow with them.
+    # Memory beyond the output (populations and a sample of cells) must not grow with the number of cells.
     half, whole = (extra("target=population", n) for n in (1_000_000, 2_000_000))
     what = "extra memory / output, target=population, 2,000,000 x 50 float32"
     yield Row(what, whole, note=f"{half:.2f} of 1,000,000")
@@ -42,7 +42,7 @@ def run() -> Iterator[Row]:
 
 
 def extra(params: str, n: int) -> float:
-    """How much memory refining n cells takes at its peak, over what the result takes."""
+    """Return the peak memory to refine n cells, relative to the size of the result."""
     answer = subprocess.run(
         [sys.executable, "-c", SCRIPT, params, str(n)], check=True, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""The population target against Harmony, and what more batches cost."""
+"""The population target against Harmony, and its time with many batches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scbatchprox import BatchProx
 
 from .measure import Row, fastest
 
-# In a fresh process, since the peak of a process never falls. Linux counts it in kilobytes.
+# In a new process, because the peak memory of a process never falls. Linux gives it in kilobytes.
 SCRIPT = """
 import time
 from resource import RUSAGE_SELF, getrusage
-from benchmarks.populations import made_of_types
+from benchmarks.populations import simulated
 from scbatchprox import BatchProx
-Z, batch = made_of_types(1_000_000, 50, 1000)
+Z, batch = simulated(1_000_000, 50, 1000)
 started = time.perf_counter()
 BatchProx(target="population").fit_transform(Z, batch=batch)
 print(time.perf_counter() - started, getrusage(RUSAGE_SELF).ru_maxrss / 1e6)
@@ -33,7 +33,7 @@ def run() -> Iterator[Row]:
 
     logging.getLogger("harmonypy").setLevel(logging.WARNING)
     for n, batches, least in ((200_000, 4, 40), (100_000, 100, 10)):
-        Z, batch = made_of_types(n, 40, batches)
+        Z, batch = simulated(n, 40, batches)
         obs = batch.astype(str).to_frame("batch")
         (ours,) = fastest(lambda Z=Z, batch=batch: _refined(Z, batch), repeat=7)
         started = time.perf_counter()
@@ -45,7 +45,7 @@ def run() -> Iterator[Row]:
             least=least,
             note=f"{harmony:.1f} s / {ours * 1e3:.0f} ms",
         )
-    small, large = (made_of_types(400 * batches, 40, batches) for batches in (50, 400))
+    small, large = (simulated(400 * batches, 40, batches) for batches in (50, 400))
     few, many = fastest(lambda: _refined(*small), lambda: _refined(*large), repeat=3)
     yield Row(
         "population target: 160,000 cells in 400 batches / 20,000 in 50",
@@ -62,8 +62,8 @@ def run() -> Iterator[Row]:
     yield Row(f"{what}, memory of the process, input and output included", gigabytes, "GB", most=2)
 
 
-def made_of_types(n: int, d: int, batches: int, types: int = 12) -> tuple[np.ndarray, pd.Series]:
-    """Cells of several types in shifted batches: noise without any would be no work for Harmony."""
+def simulated(n: int, d: int, batches: int, types: int = 12) -> tuple[np.ndarray, pd.Series]:
+    """Cells of several types in shifted batches: on pure noise Harmony would have nothing to do."""
     rng = np.random.default_rng(0)
     kind, code = rng.integers(0, types, n), rng.integers(0, batches, n)
     Z = (rng.normal(size=(types, d)) * np.linspace(6, 1, d)).astype(np.float32)[kind]

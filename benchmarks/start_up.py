@@ -1,4 +1,4 @@
-"""What has to be waited for in a fresh process: the import, the help, the first call, the compiler."""
+"""Waiting times in a new process: the import, the help, the first call, the compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(imported - started, (first - imported) - (second - first))
 """
 
 
-#: The moment target on cells of some types, as in a first refine; prints CPU seconds without imports.
+#: Refine cells of some dtypes for the first time; print the CPU seconds, without imports.
 COMPILE = """
 import sys, time
 import numba, numpy as np, pandas, sklearn.neighbors
@@ -46,7 +46,7 @@ def run() -> Iterator[Row]:
 
 
 def _cpu() -> Iterator[Row]:
-    """CPU seconds of fresh processes: what they take whatever else the machine does."""
+    """CPU seconds of new processes; unlike elapsed time, they do not depend on the machine's load."""
     command = [sys.executable, "-m", "scbatchprox"]
     for what, words in (
         ("import scbatchprox", [sys.executable, "-c", "import scbatchprox"]),
@@ -69,7 +69,7 @@ def _children() -> float:
 
 
 def _compiling() -> Iterator[Row]:
-    """What the compiler takes of the first refine after an installation: with its cache empty, and full."""
+    """Time for compiling in the first refine after an installation: empty cache minus full cache."""
     for dtypes, most in ((["float32"], None), (["float64"], None), (["float32", "float64"], 4.0)):
         with tempfile.TemporaryDirectory() as cache:
             cold, warm = (
@@ -90,7 +90,5 @@ def _first_call() -> Iterator[Row]:
         subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(5)
     ]
     imports, extra = zip(*(map(float, a.stdout.split()) for a in answers), strict=True)
-    yield Row(
-        "first call (imports numba) minus a warm one, fresh process", min(extra), "s", most=1.0
-    )
+    yield Row("first call (imports numba) minus a warm one, new process", min(extra), "s", most=1.0)
     yield Row("from scbatchprox import BatchProx (pandas already loaded)", min(imports), "s")

@@ -1,4 +1,4 @@
-"""Results are bit-identical for any number of threads; this is how much the second one brings."""
+"""Results are equal to the bit for any number of threads; measures the gain of a second thread."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-# Derandomised: a red run here is red everywhere, and reproducible from the printed example.
+# Derandomised, so that a test that fails here fails everywhere.
 hypothesis.settings.register_profile(
     "scbatchprox",
     deadline=None,
@@ -20,7 +20,7 @@ def rng():
     return np.random.default_rng(7)
 
 
-#: What tests with a marker need; they run in `make test-heavy`, where all of it is installed.
+#: Packages that tests with a marker need; `make test-heavy` installs all of them.
 NEEDED = {
     "bench": ("harmonypy", "rdkit", "scanpy", "scib_metrics"),
     "scvi": ("scvi",),

@@ -1,15 +1,15 @@
-"""A round of registration written out: one seeding, batch, population and centre at a time.
+"""A round of registration in plain loops: one seeding, batch, population and centre at a time.
 
-A batch is a list of positions and a list of weights, a centre a pair of a mass and a total. Nothing is
-padded and nothing is stacked. The field is found by least squares, and how much of it is kept by a scan.
+A batch is a list of positions and a list of weights; a centre is a pair of a mass and a total. There is no
+padding and no stacking. Least squares gives the field, and a scan its smooth part.
 """
 
 import math
 
 import numpy as np
 
-#: Masses below this are none; parts of other batches below this are none; what all centres get.
-NONE, FAINT, LEAK = 1e-12, 1e-4, 1e-6
+#: Masses below this are zero; parts of other batches below this are zero; weight at all centres.
+NONE, NEGLIGIBLE, LEAK = 1e-12, 1e-4, 1e-6
 
 
 def distance2(a, b):
@@ -17,13 +17,13 @@ def distance2(a, b):
     return sum((p - q) ** 2 for p, q in zip(a.tolist(), b.tolist(), strict=True))
 
 
-def held(centres):
+def nonempty(centres):
     """{number: position} of the centres that have any mass."""
     return {k: total / mass for k, (mass, total) in enumerate(centres) if mass > NONE}
 
 
 def softmax(exponent):
-    """{key: part} of some exponents, which may all be very small."""
+    """{key: weight} for {key: exponent}; exponents may all be very small."""
     if not exponent:
         return {}
     top = max(exponent.values())
@@ -31,47 +31,47 @@ def softmax(exponent):
     return {key: value / sum(part.values()) for key, value in part.items()}
 
 
-def offer(y, w, centres, unit, temperature):
+def assigned(y, w, centres, unit, temperature):
     """Weights {(p, k)} of one batch at the centres, and its mass and total at each of them."""
-    at, K = held(centres), len(centres)
+    at, K = nonempty(centres), len(centres)
     L = {
         (p, k): -distance2(y[p], c) / (unit * temperature)
         for p in range(len(y))
         for k, c in at.items()
     }
-    to = [softmax({k: L[p, k] for k in at}) for p in range(len(y))]
-    back = {k: softmax({p: L[p, k] for p in range(len(y))}) for k in at}
-    W = {(p, k): to[p][k] * back[k][p] for p, k in L}
+    nearest_centre = [softmax({k: L[p, k] for k in at}) for p in range(len(y))]
+    nearest_population = {k: softmax({p: L[p, k] for p in range(len(y))}) for k in at}
+    W = {(p, k): nearest_centre[p][k] * nearest_population[k][p] for p, k in L}
     own = []
     for k in range(K):
         mass, total = 0.0, np.zeros(len(y[0]))
         for p in range(len(y)):
             if k in at:
-                share = w[p] * (W[p, k] + LEAK * to[p][k])
+                share = w[p] * (W[p, k] + LEAK * nearest_centre[p][k])
                 mass, total = mass + share, total + share * y[p]
         own.append((mass, total))
     return W, own
 
 
-def without(everyone, own):
-    """Centres of all other batches; none where these have next to no part."""
+def without(all_sums, own):
+    """Centres of all other batches; empty where these have a negligible part."""
     rest = []
-    for (mass, total), (less, taken) in zip(everyone, own, strict=True):
+    for (mass, total), (less, taken) in zip(all_sums, own, strict=True):
         left = mass - less
-        rest.append((left if left > FAINT * mass else 0.0, total - taken))
+        rest.append((left if left > NEGLIGIBLE * mass else 0.0, total - taken))
     return rest
 
 
-def goals(y, v, W, own, everyone, unit, temperature, usual, power):
-    """What each population of a batch is drawn to: a displacement, and the weight of the evidence."""
+def goals(y, v, W, own, all_sums, unit, temperature, usual, power):
+    """For each population of a batch, the displacement that it is pulled to and the evidence for it."""
     found = []
-    others, mine = held(without(everyone, own)), without(everyone, own)
+    others, mine = nonempty(without(all_sums, own)), without(all_sums, own)
     for p in range(len(y)):
         evidence, pulled = 0.0, np.zeros(len(y[p]))
         for k, place in others.items():
             pull = place - own[k][1] / max(own[k][0], NONE)
             far = float(pull @ pull) / unit * usual / temperature
-            strength = mine[k][0] / everyone[k][0] / (1.0 + far) ** power
+            strength = mine[k][0] / all_sums[k][0] / (1.0 + far) ** power
             evidence += W[p, k] * strength
             pulled += W[p, k] * strength * pull
         found.append((v[p] + pulled / max(evidence, NONE), evidence))
@@ -88,8 +88,8 @@ def covariance(x, unit, length):
 def field(K, goal, weight, v, prior, damping):
     """Least squares for ``sum w |f - g|^2 + prior |f|^2 + damping |f - v|^2``, norms those of K.
 
-    With K = F F', a field F a has the squared norm |a|^2. With no prior and no damping it is the least
-    of the fields that come nearest to the goal.
+    With K = F F', a field F a has the squared norm |a|^2. Without prior and damping it is the smallest of
+    the fields that are nearest to the goal.
     """
     values, vectors = np.linalg.eigh(K)
     keep = values > 1e-11 * values.max()
@@ -115,8 +115,8 @@ def pairs(x, w, neighbours):
     return found
 
 
-def kept_apart(x, w, v, apart, neighbours):
-    """The field with the largest part of what is not a shift that leaves neighbours apart."""
+def contraction_limited(x, w, v, apart, neighbours):
+    """The field with the largest smooth part that preserves enough of the distance of neighbours."""
     mean = sum(a * b for a, b in zip(w, v, strict=True)) / sum(w)
     tied = pairs(x, w, neighbours)
 
@@ -136,23 +136,23 @@ def kept_apart(x, w, v, apart, neighbours):
     return np.array([mean + low * (f - mean) for f in v])
 
 
-def follow(x, w, v, centres, everyone, unit, temperature, settings, prior, damping, smooth):
+def updated(x, w, v, centres, all_sums, unit, temperature, settings, prior, damping, smooth):
     """The field of one batch after one round."""
     y = [p + f for p, f in zip(x, v, strict=True)]
-    W, own = offer(y, w, centres, unit, temperature)
+    W, own = assigned(y, w, centres, unit, temperature)
     usual, power = settings.temperature, settings.power
-    found = goals(y, v, W, own, everyone, unit, temperature, usual, power)
+    found = goals(y, v, W, own, all_sums, unit, temperature, usual, power)
     goal = np.array([g for g, _ in found])
     weight = np.array([a * e for a, (_, e) in zip(w, found, strict=True)])
     if not smooth:
         return shift(goal, weight, v, prior, damping)
     moved = field(covariance(x, unit, settings.length), goal, weight, v, prior, damping)
-    return kept_apart(x, w, moved, settings.apart, settings.neighbours)
+    return contraction_limited(x, w, moved, settings.apart, settings.neighbours)
 
 
 def fit(x, w, rest, unit):
-    """How near populations are to centres of others, and these to them, 0 to 2."""
-    at = held(rest)
+    """Closeness of populations to the centres of others plus that of the centres to them, 0 to 2."""
+    at = nonempty(rest)
     if not at:
         return 0.0
     near = {
@@ -163,17 +163,17 @@ def fit(x, w, rest, unit):
     return here + there / sum(rest[k][0] for k in at)
 
 
-def gather(batches, centres):
+def kmeans_step(batches, centres):
     """Centres of the populations [(position, weight)] that are nearest to each centre."""
-    at, found = held(centres), [(0.0, 0.0 * total) for _, total in centres]
+    at, found = nonempty(centres), [(0.0, 0.0 * total) for _, total in centres]
     for y, w in batches:
         k = min(at, key=lambda k: distance2(y, at[k]))
         found[k] = found[k][0] + w, found[k][1] + w * y
     return found
 
 
-def pieces(batches, middle, planes):
-    """Centres of the populations [(position, weight)] in each piece that planes (d, m) cut."""
+def divided(batches, middle, planes):
+    """Centres of the populations [(position, weight)] in each part of space between planes (d, m)."""
     m = planes.shape[1]
     found = [(0.0, np.zeros(len(middle))) for _ in range(2**m)]
     for y, w in batches:

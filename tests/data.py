@@ -24,7 +24,7 @@ class Cells:
 
 
 def make_cells(rng, sizes, d, offset=0.0):
-    """Batches of the given sizes that differ in mean and spread, shuffled."""
+    """Return shuffled batches of the given sizes that differ in mean and standard deviation."""
     codes = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     spread = rng.uniform(0.3, 3.0, (len(sizes), d))
     center = rng.normal(0.0, 2.0, (len(sizes), d)) + offset
@@ -33,7 +33,7 @@ def make_cells(rng, sizes, d, offset=0.0):
 
 @st.composite
 def cells(draw, min_size=2, max_batches=4):
-    """Two or more cells a batch (so that no spread is zero), a few coordinates, any offset."""
+    """Draw batches with at least two cells (so that no variance is zero), few coordinates, any offset."""
     sizes = draw(st.lists(st.integers(min_size, 30), min_size=1, max_size=max_batches))
     d = draw(st.integers(1, 5))
     offset = draw(st.sampled_from([0.0, 10.0, -300.0]))

@@ -1,8 +1,8 @@
-"""Slow, obvious oracles for the method of the paper, written on raw cells in float64.
+"""Slow, simple versions of the paper's method, computed from the cells in float64.
 
-Nothing here knows about moments, closed forms or the package under test: every function spells out
-one formula of the paper (sections "Methodology" and "Experiments") so that a test can compare the
-fast road with the plain one. Batches and rounds are numbered from 0.
+Nothing here uses moments, closed forms or the package under test. Every function computes one formula of
+the paper (sections "Methodology" and "Experiments"), so that a test can compare the fast implementation
+with it. Batches and rounds are numbered from 0.
 """
 
 from __future__ import annotations
@@ -70,24 +70,6 @@ def identity_penalty(theta: Adapter, lambda_id: float) -> float:
     return float(lambda_id / (B * d) * (np.sum((Gamma - 1.0) ** 2) + np.sum(Delta**2)))
 
 
-def local_objective(
-    Theta: Adapter,
-    Theta_t: Adapter,
-    b: int,
-    Z: Array,
-    codes: Codes,
-    T: Array,
-    lambda_target: float,
-    mu: float,
-    lambda_id: float,
-) -> float:
-    """Return L_b(Theta; Theta_t), the full-batch local objective (section "Local Objective")."""
-    n_b, d = int(np.sum(codes == b)), Z.shape[1]
-    fit = lambda_target / (n_b * d) * squared_errors(Theta, b, Z, codes, T)
-    moved = np.sum((Theta[0] - Theta_t[0]) ** 2) + np.sum((Theta[1] - Theta_t[1]) ** 2)
-    return float(fit + mu * moved + identity_penalty(Theta, lambda_id))
-
-
 def central_objective(
     Theta: Adapter, Z: Array, codes: Codes, T: Array, lambda_target: float, lambda_id: float
 ) -> float:
@@ -128,7 +110,7 @@ def solve_row(
     )
     if prox + identity > 0.0:
         # Unique minimiser (proposition "Well-posed local"). QR, because A'A would square the
-        # condition number and an embedding far from the origin would cost the oracle its digits.
+        # condition number and an embedding far from the origin would lose precision.
         Q, R = np.linalg.qr(A)
         change: Array = np.linalg.solve(R, Q.T @ y)
     else:
@@ -219,7 +201,7 @@ def central_minimiser(
         weight = np.sqrt(lambda_target / (N * d))
         A = np.vstack([weight * cells, np.sqrt(lambda_id / (B * d)) * np.eye(2 * B)])
         y = np.concatenate([weight * (T[:, j] - Z[:, j]), np.zeros(2 * B)])
-        # SciPy's own cutoff is eps without the size of A: too low to call a singular A singular.
+        # SciPy's default cutoff ignores the size of A and is too low to detect a singular A.
         cutoff = max(A.shape) * np.finfo(np.float64).eps
         change = scipy.linalg.lstsq(A, y, cond=cutoff)[0]
         Gamma[:, j] += change[0::2]
@@ -311,7 +293,7 @@ def textbook_adam(
         copies = []
         for b in range(batch_count(codes)):
             Gamma, Delta = Theta_t[0].copy(), Theta_t[1].copy()
-            # Fresh every round: a client's Adam state does not outlive its local copy.
+            # New in every round: a client's Adam state is discarded with its local copy.
             adam_Gamma, adam_Delta = Adam(lr, betas, adam_eps), Adam(lr, betas, adam_eps)
             for e in range(local_epochs):
                 for cells in mini_batches(b, t, e, codes, batch_size, permutation):
@@ -342,8 +324,8 @@ def torch_adam(
     betas: tuple[float, float] = (0.9, 0.999),
     adam_eps: float = 1e-8,
 ) -> list[Adapter]:
-    """Return what textbook_adam returns, by autograd and torch.optim.Adam, the plain torch way."""
-    import torch  # here, since torch is optional: only the tests of this function need it
+    """Return what textbook_adam returns, by autograd and torch.optim.Adam."""
+    import torch  # here, because torch is optional and only this function needs it
 
     class FiLM(torch.nn.Module):
         """A_Theta(z, b) = gamma_b * z + beta_b."""

@@ -1,13 +1,13 @@
-"""Populations the plain way: every distance, every weight and every sum written out in doubles."""
+"""Populations in plain loops: every distance, weight and sum in double precision."""
 
 import numpy as np
 
 
 def typed_cells(rng, types_of, shifts, n=120, d=12, sep=14.0):
-    """Cells of types that stand at right angles, ``sep`` from the origin, in shifted batches.
+    """Cells of types at right angles, ``sep`` from the origin, in shifted batches.
 
     ``types_of[b]`` are the types of batch b and ``n`` the cells of each, or ``n[b][i]``. Returns Z,
-    batch and type, shuffled. Any two types are ``1.4 sep`` apart, so there is no doubt what is what.
+    batch and type, shuffled. Any two types are ``1.4 sep`` apart, so they do not overlap.
     """
     axes = np.linalg.qr(rng.normal(size=(d, d)))[0] * sep
     Z, batch, kind = [], [], []
@@ -33,7 +33,7 @@ def squared_distances(Z, C):
 
 
 def nearest_row(Z, codes, rows):
-    """The row, of moments or anchors, of the own batch that is nearest to each cell; by brute force."""
+    """The row (of moments or anchors) of its batch that is nearest to each cell, by brute force."""
     points = rows.center if hasattr(rows, "center") else rows.anchors
     D = squared_distances(Z, points)
     D[np.asarray(codes)[:, None] != rows.batch] = np.inf
@@ -57,12 +57,12 @@ def gap(Z, batch, kind, t, a, b):
 
 
 def moved(Z, refined, rows):
-    """Mean distance that some cells travel."""
+    """Mean displacement of some cells."""
     return np.linalg.norm((refined - Z)[rows], axis=1).mean()
 
 
 def moments_of(Z, groups):
-    """{group: (n, mean, M2)} of rows with the same group, in two passes."""
+    """{group: (n, mean, M2)} of the rows of each group, in two passes."""
     found = {}
     for g in sorted(set(groups)):
         X = np.asarray(Z, float)[[h == g for h in groups]]
@@ -74,11 +74,11 @@ def moments_of(Z, groups):
 def mixture(Z, batch, anchor_batch, anchors, bandwidth, scale, shift):
     """``z~ = sum_k r_k (gamma_k z + beta_k)``, ``r_k ~ exp(-|z - a_k|^2 / 2 h_b)`` over own anchors.
 
-    Also returns, for every cell, how much an implementation may deviate that leaves out weights below
-    ``exp(-8)`` of the largest and takes distances in single precision about the middle of the anchors.
+    Also returns a bound of the error, for every cell, of an implementation that ignores weights below
+    ``exp(-8)`` of the largest and computes distances in single precision from the middle of the anchors.
 
-    With K anchors the weights left out are at most ``(K - 1) exp(-8)`` of the sum, and the result is
-    then off by at most that part of the range of the K maps at z. An error e in every exponent changes
+    With K anchors the ignored weights are at most ``(K - 1) exp(-8)`` of the sum, and the error of the
+    result is at most that part of the range of the K maps at z. An error e in every exponent changes
     each weight by a factor within exp(+-e), and the result by at most 2 e times the same range.
     """
     Z = np.asarray(Z, float)
@@ -87,7 +87,7 @@ def mixture(Z, batch, anchor_batch, anchors, bandwidth, scale, shift):
     for i, (z, b) in enumerate(zip(Z, batch, strict=True)):
         own = np.flatnonzero(anchor_batch == b)
         D = ((z - anchors[own]) ** 2).sum(1)
-        # A batch without width: the nearest alone.
+        # Without bandwidth a cell follows the nearest anchor only.
         h = bandwidth[b] if bandwidth[b] > 0 else 1e-30
         r = np.exp(-(D - D.min()) / (2.0 * h))
         r /= r.sum()
@@ -97,6 +97,6 @@ def mixture(Z, batch, anchor_batch, anchors, bandwidth, scale, shift):
         reach = np.linalg.norm(z - anchors[own].mean(0))
         size = np.linalg.norm(about, axis=1).max()
         e = (Z.shape[1] + 3) * tiny * (reach * size + size**2) / h
-        width = np.ptp(maps, axis=0).max()
-        bound[i] = ((len(own) - 1) * np.exp(-8.0) + 2.0 * e) * width
+        span = np.ptp(maps, axis=0).max()
+        bound[i] = ((len(own) - 1) * np.exp(-8.0) + 2.0 * e) * span
     return result, bound

@@ -1,19 +1,22 @@
-"""Populations of batches, and sites that exchange nothing but sums."""
+"""Populations of batches, and sites that only exchange sums."""
 
 import numpy as np
 
-from scbatchprox.targets.population.consensus import Strengths, Sums
-from scbatchprox.targets.population.registration import Batches, Run, _shape_speaks
+from scbatchprox.targets.population.batches import Batches
+from scbatchprox.targets.population.consensus import Strengths
+from scbatchprox.targets.population.run import Run
 from scbatchprox.targets.population.settings import PopulationSettings
+from scbatchprox.targets.population.start import beats_mirror_images
+from scbatchprox.targets.population.sums import Sums
 
 SETTINGS = PopulationSettings()
 
 
 class Planted:
-    """Populations of types at common places, a few of each, in shifted batches.
+    """Populations of types at common positions, a few of each, in shifted batches.
 
-    ``types_of[b]`` are the types of batch b. Types are about ``sep`` apart, and the populations of one
-    about 1.
+    ``types_of[b]`` are the types of batch b. Types are about ``sep`` from each other, and the populations of
+    a type about 1.
     """
 
     def __init__(self, seed, types_of, shifts=None, d=8, each=4, sep=8.0, noise=0.15):
@@ -37,8 +40,8 @@ class Planted:
         self.batch = np.repeat(np.arange(len(sizes)), sizes)
 
     @property
-    def like(self):
-        """(P, d) where every population would be without shift and noise."""
+    def truth(self):
+        """(P, d) positions of all populations without shift and noise."""
         return self.places[self.kind, self.which]
 
     def rows(self, order):
@@ -48,13 +51,13 @@ class Planted:
 
 
 class Site:
-    """Some batches that never leave; what is asked of it is answered by sums."""
+    """A site with some batches, which only sends sums of them."""
 
     def __init__(self, X, n, start):
         self.X, self.n, self.start = X, n, start
 
     def spacing(self):
-        """Sums for the usual squared distance to the nearest population of the same batch."""
+        """Sums for the mean squared distance to the nearest population of the same batch."""
         squares = cells = 0.0
         for lo, hi in zip(self.start[:-1], self.start[1:], strict=True):
             for p in range(lo, hi) if hi - lo > 1 else []:
@@ -71,7 +74,7 @@ def added(parts):
 
 
 class Server:
-    """Registers the batches of sites to each other; it only ever adds what they say."""
+    """Registers the batches of sites to each other; it only adds the sums that they send."""
 
     def __init__(self, sites, strengths, settings=SETTINGS, seed=0):
         self.sites, self.strengths, self.settings, self.seed = sites, strengths, settings, seed
@@ -90,7 +93,7 @@ class Server:
     def register(self, rounds):
         """Displacements of each site's populations."""
         runs = self.run(self.starts(), range(self.seed, self.seed + self.settings.seedings), rounds)
-        return [run.move.mean(0) for run in runs]
+        return [run.displacement.mean(0) for run in runs]
 
     def run(self, starts, seeds, rounds, strengths=None):
         seeds, s, strengths = np.array(seeds), self.settings, strengths or self.strengths
@@ -105,15 +108,17 @@ class Server:
             self._exchange(runs, centres, temperature)
             for run in runs:
                 run.fields = [
-                    stack.follow(v, offer, run.everyone, temperature, strengths, smooth)
-                    for stack, v, offer in zip(run.stacks, run.fields, run.offers, strict=True)
+                    stack.updated(v, assigned, run.all_sums, temperature, strengths, smooth)
+                    for stack, v, assigned in zip(
+                        run.stacks, run.fields, run.assignments, strict=True
+                    )
                 ]
-            centres = runs[0].everyone
+            centres = runs[0].all_sums
         self._exchange(runs, centres, s.temperature)
         return runs
 
     def starts(self):
-        """Where batches start. Added are fits, evidence, and the means of those that go together."""
+        """Shifts that batches start from, by sums of fits, evidence, and means."""
         s, usual = self.settings, Strengths(self.settings.prior, 0.0)
         means = [batches.means() for batches in self.batches]
         cells = sum(site.n.sum() for site in self.sites)
@@ -133,7 +138,7 @@ class Server:
                 fit = h.fits(start + (t.shift - middle[i]))
                 use = fit > s.better * fits[0][i]
             apart = use & (fits[0][i] < 0.1)
-            use[apart] = _shape_speaks(base, start)[apart]
+            use[apart] = beats_mirror_images(base, start)[apart]
             parts.append((start, use, np.where(use, self.batches[i].sizes * fit / 2.0, 0.0)))
         if together:
             count, all_of_it = (
@@ -154,13 +159,13 @@ class Server:
     @staticmethod
     def _exchange(runs, centres, temperature):
         for run in runs:
-            run.offers = [
-                stack.offer(v, centres, temperature)
+            run.assignments = [
+                stack.assigned(v, centres, temperature)
                 for stack, v in zip(run.stacks, run.fields, strict=True)
             ]
-        everyone = added(offer.sums for run in runs for offer in run.offers)
+        all_sums = added(assigned.sums for run in runs for assigned in run.assignments)
         for run in runs:
-            run.everyone = everyone
+            run.all_sums = all_sums
 
     def _seeded(self, runs, count):
         d, pairs = len(self.origin), [p for r in runs for p in zip(r.stacks, r.fields, strict=True)]
@@ -169,8 +174,8 @@ class Server:
             np.random.default_rng([seed, count]).normal(size=(d, self.planes)) for seed in seeds
         ])  # fmt: skip
         origin = np.zeros((len(seeds), d))
-        whole = added(stack.pieces(v, origin, planes[:, :, :0]) for stack, v in pairs)
-        centres = added(stack.pieces(v, whole.mean[:, 0], planes) for stack, v in pairs)
+        whole = added(stack.divided(v, origin, planes[:, :, :0]) for stack, v in pairs)
+        centres = added(stack.divided(v, whole.mean[:, 0], planes) for stack, v in pairs)
         for _ in range(self.settings.steps):
-            centres = added(stack.gather(v, centres) for stack, v in pairs)
+            centres = added(stack.kmeans_step(v, centres) for stack, v in pairs)
         return centres

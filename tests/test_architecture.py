@@ -1,4 +1,4 @@
-"""The house: arrows between modules point one way, and importing has no side effects."""
+"""The architecture: modules import only from lower layers, and importing has no side effects."""
 
 import ast
 import os
@@ -12,8 +12,8 @@ import scbatchprox
 
 ROOT = Path(scbatchprox.__file__).parent
 
-#: Folders and modules from the ground up: each may import itself and what stands before it.
-HOUSE = [
+#: Layers of folders and modules, lowest first: each may import from its own layer and those before it.
+LAYERS = [
     {"_version", "choices", "errors", "progress"},
     {"kernels"},
     {"io.atomic"},
@@ -31,9 +31,9 @@ HOUSE = [
     {"bench"},
     {"__init__", "cli", "__main__"},
 ]
-#: The corridor, from cells to cells, and what it may use from outside.
-CORRIDOR = {"kernels", "core", "targets"}
-CORRIDOR_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors", "threadpoolctl"}
+#: The numerical core, and the packages that it may import.
+CORE = {"kernels", "core", "targets"}
+CORE_PACKAGES = {"numpy", "numba", "pandas", "scipy", "safetensors", "threadpoolctl"}
 
 
 def modules():
@@ -43,7 +43,7 @@ def modules():
 
 
 def imports(name, path, nodes=None):
-    """Modules of the package, and packages from outside, that a file (or some nodes of it) imports."""
+    """Return the modules of this package and the other packages that a file (or some nodes) imports."""
     package = [*name.split(".")] if path.name == "__init__.py" else name.split(".")[:-1]
     package = [] if name == "__init__" else package
     known = dict(modules())
@@ -63,38 +63,38 @@ def imports(name, path, nodes=None):
     return own, others - set(sys.stdlib_module_names)
 
 
-def rank(name):
-    """The floor of a module: that of its own name, or of the nearest folder that is listed."""
+def layer_of(name):
+    """Return the layer of a module: that of its name, or of the nearest folder that is listed."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
-        for i, floor in enumerate(HOUSE):
-            if ".".join(parts[:end]) in floor:
+        for i, layer in enumerate(LAYERS):
+            if ".".join(parts[:end]) in layer:
                 return i
-    raise AssertionError(f"{name} has no place in the house: add it to this test")
+    raise AssertionError(f"{name} is in no layer: add it to this test")
 
 
 @pytest.mark.parametrize(
     ("name", "path"), modules(), ids=lambda x: str(x) if isinstance(x, str) else ""
 )
-def test_arrows_point_one_way(name, path):
+def test_imports_are_from_lower_layers(name, path):
     own, others = imports(name, path)
-    backwards = {other for other in own if rank(other) > rank(name)}
-    assert not backwards, f"{name} must not import {backwards}"
-    if name.split(".")[0] in CORRIDOR:
-        assert others <= CORRIDOR_PACKAGES, f"{name} is in the corridor and imports {others}"
+    higher = {other for other in own if layer_of(other) > layer_of(name)}
+    assert not higher, f"{name} must not import {higher}"
+    if name.split(".")[0] in CORE:
+        assert others <= CORE_PACKAGES, f"{name} is part of the core and imports {others}"
 
 
-def test_the_walk_sees_a_wrong_arrow(tmp_path):
+def test_a_wrong_import_is_found(tmp_path):
     path = tmp_path / "moments.py"
     path.write_text("def f():\n    from ..api.estimator import BatchProx\n    import anndata\n")
     own, others = imports("core.moments", path)
     assert own == {"api.estimator"}
     assert others == {"anndata"}
-    assert rank("api.estimator") > rank("core.moments")
+    assert layer_of("api.estimator") > layer_of("core.moments")
 
 
 def bench_imports(name, path):
-    """Lines that import research code: at the top of the file, and inside functions."""
+    """Return the lines that import research code: at the top of the file, and inside functions."""
     tree = ast.parse(path.read_text())
     inside = {
         node
@@ -133,7 +133,7 @@ def test_nothing_but_the_command_line_imports_research_code(name, path):
         ("from .bench import bench", ([], [])),  # the command of that name
     ],
 )
-def test_the_walk_sees_research_code(tmp_path, source, expected):
+def test_imports_of_research_code_are_found(tmp_path, source, expected):
     path = tmp_path / "app.py"
     path.write_text(source)
     assert bench_imports("cli.app", path) == expected
@@ -142,7 +142,7 @@ def test_the_walk_sees_research_code(tmp_path, source, expected):
 def test_importing_configures_nothing():
     script = (
         "import logging, sys, warnings;"
-        "import anndata, sklearn; known = set(sys.modules);"  # anndata imports dask where it is
+        "import anndata, sklearn; known = set(sys.modules);"  # anndata imports dask if it is installed
         "before = (list(logging.root.handlers), list(warnings.filters));"
         "import scbatchprox;"
         "assert (list(logging.root.handlers), list(warnings.filters)) == before;"
@@ -153,7 +153,7 @@ def test_importing_configures_nothing():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-#: What takes long to load, and is loaded by what needs it.
+#: Packages that are slow to import, so they are imported only when needed.
 HEAVY = {
     "numpy", "numba", "sklearn", "scipy", "scipy.stats", "pandas", "anndata", "h5py", "zarr", "dask",
     "torch", "matplotlib",
@@ -193,7 +193,7 @@ def test_nothing_is_loaded_before_it_is_used(words):
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-def test_completion_loads_nothing_either():
+def test_completion_loads_nothing():
     asked = {
         "_SCBATCHPROX_COMPLETE": "complete_bash",
         "COMP_WORDS": "scbatchprox refine --solver ",
@@ -213,8 +213,8 @@ def test_completion_loads_nothing_either():
     assert done.stdout.split() == ["exact", "adam", "loaded:"]
 
 
-def test_choices_are_those_of_the_library():
-    """The command line lists names without loading what they stand for: they must be the same."""
+def test_choices_match_the_library():
+    """The command line lists names without importing what they refer to: both must be equal."""
     from scbatchprox import choices
     from scbatchprox.bench.experiments import EXPERIMENTS
     from scbatchprox.cli.atlas_options import Policies

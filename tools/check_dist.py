@@ -1,7 +1,7 @@
-"""Try the built packages as a stranger would: `python tools/check_dist.py dist`.
+"""Check the built packages as a new user would: `python tools/check_dist.py dist`.
 
-The wheel is installed into an empty environment outside of the tree, where nothing but the wheel can be
-imported; the source package is unpacked, and some of its tests run there. Run by ``make dist``.
+The wheel is installed into an empty environment outside of the repository, so that only the wheel can be
+imported. The source package is unpacked, and some of its tests are run there. ``make dist`` runs this.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: What a user does first; runs without any extra.
-LIBRARY = """
+#: First steps of a user; needs no extra.
+FIRST_STEPS = """
 import sys
 from pathlib import Path
 import anndata, numpy as np, pandas as pd
@@ -39,24 +39,24 @@ cells.write_h5ad("cells.h5ad")
 refine(cells, "batch", rounds=None)
 refined = cells.obsm["X_pca_batchprox"]
 
-def apart(Z):
+def distance(Z):
     return abs(Z[:100].mean() - Z[100:].mean())
 
-assert apart(refined) < apart(Z) / 10, apart(refined)
+assert distance(refined) < distance(Z) / 10, distance(refined)
 model = BatchProx(rounds=None).fit(Z, batch=batch)
 model.save("model.safetensors")
 assert (BatchProx.load("model.safetensors").transform(Z, batch=batch) == refined).all()
 """
 
-#: What the command wrote; the file is LIBRARY's.
-WRITTEN = """
+#: Checks the output of the command, whose input FIRST_STEPS wrote.
+CHECK_OUTPUT = """
 import anndata
 cells = anndata.read_h5ad("refined.h5ad")
 assert cells.obsm["X_pca_batchprox"].shape == cells.obsm["X_pca"].shape == (200, 5)
 assert (cells.obsm["X_pca_batchprox"] != cells.obsm["X_pca"]).any()
 """
 
-#: Tests of the source package that read files beside themselves.
+#: Tests in the source package that read other files of the repository.
 TESTS = [
     "tests/test_documents.py",
     "tests/io/test_version_0_1_0.py",
@@ -65,51 +65,51 @@ TESTS = [
 
 
 def main(folder: Path) -> None:
-    """Check the one wheel and the one source package of a folder."""
+    """Check the wheel and the source package in a folder."""
     (wheel,) = folder.glob("*.whl")
     (sdist,) = folder.glob("*.tar.gz")
     version = wheel.name.split("-")[1]
-    check_wheel_holds_the_package_alone(wheel)
+    check_wheel_content(wheel)
     with tempfile.TemporaryDirectory() as place:
-        check_wheel_works(wheel, version, Path(place))
+        check_wheel_installs(wheel, version, Path(place))
     with tempfile.TemporaryDirectory() as place:
-        check_sdist_can_be_tested(sdist, Path(place))
+        check_sdist(sdist, Path(place))
 
 
-def check_wheel_holds_the_package_alone(wheel: Path) -> None:
-    """Every module, the mark of a typed package and the licence; no tests, no docs."""
+def check_wheel_content(wheel: Path) -> None:
+    """Check for every module, ``py.typed`` and the licence; no tests, no docs."""
     names = set(zipfile.ZipFile(wheel).namelist())
     info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
-    strangers = {name for name in names if name.split("/")[0] not in ("scbatchprox", info)}
-    expect(not strangers, f"nothing but the package in {wheel.name}", sorted(strangers))
+    others = {name for name in names if name.split("/")[0] not in ("scbatchprox", info)}
+    expect(not others, f"only the package in {wheel.name}", sorted(others))
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
     needed = modules | {"scbatchprox/py.typed", f"{info}/licenses/LICENSE"}
     expect(needed <= names, f"the whole package in {wheel.name}", f"no {sorted(needed - names)}")
-    say(f"{wheel.name}: {len(modules)} modules, py.typed, licence, nothing else")
+    report(f"{wheel.name}: {len(modules)} modules, py.typed, licence, nothing else")
 
 
-def check_wheel_works(wheel: Path, version: str, place: Path) -> None:
-    """Install without extras, then with the command line, and refine something by each."""
+def check_wheel_installs(wheel: Path, version: str, place: Path) -> None:
+    """Install without extras, then with the command line, and refine with each."""
     venv.create(place / "venv", with_pip=True)
     bin = place / "venv" / ("Scripts" if os.name == "nt" else "bin")
     python, command = str(bin / "python"), str(bin / "scbatchprox")
 
     install(python, str(wheel))
-    call([python, "-c", LIBRARY, version], place)
-    say(f"{wheel.name}: installed alone it imports, refines an AnnData, saves and loads a model")
-    told = call([command, "--version"], place, expected=1)
-    expect("scbatchprox[cli]" in told, "the extra that is missing to be named", told)
+    call([python, "-c", FIRST_STEPS, version], place)
+    report(f"{wheel.name}: without extras it imports, refines an AnnData, saves and loads a model")
+    output = call([command, "--version"], place, expected=1)
+    expect("scbatchprox[cli]" in output, "a message that names the missing extra", output)
 
     install(python, f"scbatchprox[cli] @ {wheel.as_uri()}")
-    told = call([command, "--version"], place).strip()
-    expect(told == version, f"version {version}", told)
+    output = call([command, "--version"], place).strip()
+    expect(output == version, f"version {version}", output)
     call([command, "refine", "cells.h5ad", "--batch-key", "batch", "--out", "refined.h5ad"], place)
-    call([python, "-c", WRITTEN], place)
-    say(f"{wheel.name}: with [cli] the command tells its version and refines a file")
+    call([python, "-c", CHECK_OUTPUT], place)
+    report(f"{wheel.name}: with [cli] the command prints its version and refines a file")
 
 
-def check_sdist_can_be_tested(sdist: Path, place: Path) -> None:
-    """All that is kept of the source is there, and tests that read files beside them pass."""
+def check_sdist(sdist: Path, place: Path) -> None:
+    """Check for all files of the repository, and run tests that read other files."""
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
     (unpacked,) = place.iterdir()
@@ -123,7 +123,7 @@ def check_sdist_can_be_tested(sdist: Path, place: Path) -> None:
     missing = [str(path) for path in needed if not (unpacked / path).exists()]
     expect(not missing, f"all sources in {sdist.name}", f"no {missing}")
     call([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS], unpacked)
-    say(f"{sdist.name}: {len(needed)} files, and its tests run")
+    report(f"{sdist.name}: {len(needed)} files, and its tests run")
 
 
 def install(python: str, what: str) -> None:
@@ -132,11 +132,11 @@ def install(python: str, what: str) -> None:
 
 
 def call(command: list[str], folder: Path, expected: int = 0) -> str:
-    """Run a command in a folder; return what it said."""
+    """Run a command in a folder; return its output."""
     own = folder / "src"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if own.exists() and folder != ROOT:
-        environment["PYTHONPATH"] = str(own)  # comes before what is installed
+        environment["PYTHONPATH"] = str(own)  # takes precedence over the installed package
     done = subprocess.run(
         command,
         cwd=folder,
@@ -155,13 +155,13 @@ def call(command: list[str], folder: Path, expected: int = 0) -> str:
 
 
 def expect(holds: bool, expected: str, found: object) -> None:
-    """End with a sentence unless something holds."""
+    """Exit with an error message unless a condition holds."""
     if not holds:
         sys.exit(f"Expected {expected}, found {found}")
 
 
-def say(sentence: str) -> None:
-    """Tell what has been found in order."""
+def report(sentence: str) -> None:
+    """Print a check that passed."""
     print(sentence, flush=True)
 
 

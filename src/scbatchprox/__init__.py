@@ -1,10 +1,10 @@
 """scBatchProx: conservative per-batch refinement of embeddings.
 
-Cells become :class:`Moments`, Moments become a :class:`Target`, a solver turns it into an
-:class:`Adapter`, the Adapter moves cells. :func:`refine` (AnnData) and :class:`BatchProx`
-(scikit-learn) walk that corridor from end to end.
+Cells are summarised by :class:`Moments`. Moments define a :class:`Target`, a solver turns the target
+into an :class:`Adapter`, and the adapter moves the cells. :func:`refine` (AnnData) and
+:class:`BatchProx` (scikit-learn) run all of these steps.
 
-Names are imported when they are first used: ``import scbatchprox`` alone loads nothing else.
+Public names are imported when they are first used, so that ``import scbatchprox`` is fast.
 """
 
 from importlib import import_module
@@ -57,8 +57,8 @@ __all__ = [
     "set_num_threads",
 ]
 
-#: Where public names live.
-_HOMES = {
+#: The module that defines each public name.
+_MODULES = {
     "Adam": "core.solvers",
     "Adapter": "core.adapter",
     "Atlas": "atlas",
@@ -87,9 +87,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
     globals()[name] = value
     return value
 

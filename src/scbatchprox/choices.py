@@ -1,28 +1,36 @@
-"""Names that users choose from. The command line lists them in its help, before anything is loaded."""
+"""Names and defaults that the command line shows in its help, before anything is loaded."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["EXPERIMENTS", "Genes", "Methods", "Profiles", "Solvers"]
+__all__ = [
+    "EXPERIMENTS", "MIN_SHARED", "N_COMPONENTS", "N_HVGS", "N_LATENT", "Genes", "Methods", "Profiles",
+    "Solvers",
+]  # fmt: skip
+
+#: Numbers of coordinates of a PCA (as in the paper) and of scVI, and of highly variable genes.
+N_COMPONENTS, N_LATENT, N_HVGS = 40, 10, 2500
+#: The smallest share of a reference's genes that new data must have.
+MIN_SHARED = 0.5
 
 
 class Solvers(StrEnum):
-    """How an adapter is fitted: the keys of :data:`scbatchprox.core.solvers.SOLVERS`."""
+    """Ways to fit an adapter: the keys of :data:`scbatchprox.core.solvers.SOLVERS`."""
 
     exact = "exact"
     adam = "adam"
 
 
 class Methods(StrEnum):
-    """Kinds of upstreams."""
+    """Upstream methods, which make an embedding from counts."""
 
     pca = "pca"
     scvi = "scvi"
 
 
 class Genes(StrEnum):
-    """Ways to choose the genes that an upstream embeds with."""
+    """Ways to choose the genes of an upstream."""
 
     scanpy = "scanpy"
     flagged = "flagged"
@@ -30,7 +38,7 @@ class Genes(StrEnum):
 
 
 class Profiles(StrEnum):
-    """Which cells are scored: all, or few."""
+    """Which cells are scored: all of them, or a sample."""
 
     full = "full"
     fast = "fast"

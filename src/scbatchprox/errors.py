@@ -1,7 +1,8 @@
-"""Errors about what a user handed in, each also the built-in error that Python users expect.
+"""Errors about a user's input.
 
-A caller that must tell bad input from a failure of the program (the command line does, by its exit
-code) catches :class:`InputError`; everyone else catches ``ValueError``, ``KeyError`` and so on.
+Each is also the built-in error that Python users expect (``ValueError``, ``KeyError``, ...). To tell bad
+input from a failure of the program, catch :class:`InputError`; the command line does so to choose its
+exit code.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ __all__ = [
 
 
 class InputError(Exception):
-    """One sentence on what was expected, what was found and, where it helps, what is available."""
+    """One sentence: what was expected, what was found and, where it helps, what is available."""
 
     def __str__(self) -> str:
-        # A KeyError would print its sentence in quotes.
+        # KeyError.__str__ would put the message in quotes.
         return Exception.__str__(self)
 
 
 class BadValue(InputError, ValueError):
-    """A value that makes no sense here."""
+    """A value that is not allowed here."""
 
 
 class NotFinite(BadValue):
-    """Cells with NaN or infinity in them, or too large to compute with."""
+    """Cells with values that are NaN, infinite, or too large to compute with."""
 
 
 class InUse(BadValue):
-    """A file that somebody else is writing to."""
+    """A file that another process is writing to."""
 
 
 class BadType(InputError, TypeError):
-    """A value of a kind that makes no sense here."""
+    """A value of a type that is not allowed here."""
 
 
 class BadKey(InputError, KeyError):
-    """A name that is not there."""
+    """A name that does not exist."""
 
 
 class BadFile(InputError, FileNotFoundError):
-    """A file that is not there."""
+    """A file that does not exist."""
 
 
 class MissingExtra(InputError, ImportError):
-    """A package that is not installed, and the extra that brings it."""
+    """A package that is not installed; the message names the extra that installs it."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"Expected {what}, found none: pip install 'scbatchprox[{extra}]'.")

@@ -1,4 +1,4 @@
-"""How far a long job is: what the doors call as rows are done."""
+"""Progress of long jobs: the type of the callbacks that report it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 __all__ = ["Progress", "silent"]
 
-#: Called as ``progress(stage, rows_done, rows_in_all)`` after every chunk.
+#: Called as ``progress(stage, rows_done, rows_total)`` after every chunk.
 Progress = Callable[[str, int, int], None]
 
 

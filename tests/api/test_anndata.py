@@ -132,7 +132,7 @@ def test_missing_labels(adata, key):
     assert not adata.uns
 
 
-def test_joined_names_must_stay_apart(adata):
+def test_joined_names_must_be_distinct(adata):
     adata.obs["a"] = np.where(np.arange(125) % 2, "x | y", "x")
     adata.obs["b"] = np.where(np.arange(125) % 2, "z", "y | z")
     with pytest.raises(ValueError, match="two that read the same"):
@@ -142,8 +142,8 @@ def test_joined_names_must_stay_apart(adata):
 @pytest.mark.parametrize(
     "target", ["moment", "population", PopulationTarget(conditioned=False)], ids=str
 )
-def test_rows_in_uns_say_whose_they_are(rng, target, tmp_path):
-    """The record of a refinement is enough to repeat it, also after a file."""
+def test_uns_gives_the_batch_of_each_row(rng, target, tmp_path):
+    """The record of a refinement is enough to repeat it, also after writing and reading."""
     c = make_cells(rng, [200, 90, 60], 4)
     names = np.array(["z", "a", "m"])[c.codes]
     adata = ad.AnnData(obs=pd.DataFrame({"batch": names}, index=np.arange(350).astype(str)))

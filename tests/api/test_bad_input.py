@@ -70,7 +70,7 @@ class TestTransform:
         with pytest.raises(ValueError, match="found unseen 'c'; available: 'a', 'b'"):
             getattr(fitted, verb)(np.zeros((2, 3)), batch=["a", "c"])
 
-    def test_other_width(self, fitted, verb):
+    def test_other_number_of_coordinates(self, fitted, verb):
         with pytest.raises(ValueError, match="X has 4 features, but BatchProx is expecting 3"):
             getattr(fitted, verb)(np.zeros((2, 4)), batch=["a", "b"])
 

@@ -52,19 +52,19 @@ def test_defaults_are_the_documented_ones():
 
 
 @given(cells(min_size=10), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([3, None]))
-def test_strength_scales_how_far_every_cell_goes(c, strength, rounds):
+def test_strength_scales_every_displacement(c, strength, rounds):
     full = BatchProx(rounds=rounds).fit_transform(c.Z, batch=c.codes)
     part = BatchProx(rounds=rounds, strength=strength).fit_transform(c.Z, batch=c.codes)
     np.testing.assert_allclose(part - c.Z, strength * (full - c.Z), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_no_strength_moves_nothing_to_the_bit(rng, dtype):
+def test_zero_strength_moves_no_cell(rng, dtype):
     c = make_cells(rng, [50, 30, 20], 4, offset=1e3)
     Z = c.Z.astype(dtype)
     model = BatchProx(strength=0.0)
     np.testing.assert_array_equal(model.fit_transform(Z[:80], batch=c.codes[:80]), Z[:80])
-    # Batches that come later, and rows that are fitted again, are held back as well.
+    # The same holds for added batches and for rows that are fitted again.
     model.partial_fit(Z, batch=c.codes + 10).forget(c.codes[0])
     np.testing.assert_array_equal(model.transform(Z, batch=c.codes + 10), Z)
 
@@ -164,7 +164,7 @@ def test_save_and_load(rng, tmp_path, solver, batches):
     )
 
 
-def test_a_solver_of_your_own_cannot_be_saved(rng, tmp_path):
+def test_a_custom_solver_cannot_be_saved(rng, tmp_path):
     class Mine(Exact):
         pass
 
@@ -189,7 +189,7 @@ def test_a_failed_fit_keeps_the_earlier_one(rng):
     assert model.moments_.n_dims == 3
 
 
-def test_labels_in_the_place_of_y_are_noticed(rng):
+def test_labels_passed_as_y_give_a_warning(rng):
     c = make_cells(rng, [50, 30], 3)
     with pytest.warns(UserWarning, match="found only y, which is ignored"):
         BatchProx().fit_transform(c.Z, c.codes)
@@ -223,7 +223,7 @@ def test_pickle_copy_and_routing(rng):
 
 
 @pytest.mark.parametrize("layout", ["strided", "reversed", "readonly", "fortran", "memmap"])
-def test_layouts_through_the_door(rng, tmp_path, layout):
+def test_memory_layouts(rng, tmp_path, layout):
     c = make_cells(rng, [5000, 3000], 6)
     wide = np.zeros((16_000, 12))
     wide[::2, ::2] = c.Z
@@ -244,9 +244,11 @@ def test_layouts_through_the_door(rng, tmp_path, layout):
     )
 
 
-def test_float32_results_do_not_overflow_in_silence():
+def test_overflow_of_float32_results_raises():
     wide = np.tile([3.3e38, -3.3e38, 3.3e38], 10)
-    outlier = np.r_[np.zeros(29), 1e30]  # much scaled up, since its batch is narrow
+    outlier = np.r_[
+        np.zeros(29), 1e30
+    ]  # scaled up a lot, because the variance of its batch is small
     Z = np.r_[wide, outlier].astype(np.float32)[:, None]
     model = BatchProx(rounds=None, mu=0, lambda_id=0)
     with pytest.raises(ValueError, match="refined value does"):

@@ -240,7 +240,7 @@ def test_a_full_disk_is_not_the_hosts_fault(site, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(d._Arriving, "_opened", full)
+    monkeypatch.setattr(d._Download, "_opened", full)
     with pytest.raises(OSError, match="No space left") as caught:
         d.download(d.Remote(f"{site.url}/file", f"md5:{md5(DATA)}"), tmp_path / "file", silent)
     assert not isinstance(caught.value, d.Unreachable)

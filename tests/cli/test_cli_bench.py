@@ -1,4 +1,4 @@
-"""``scbatchprox bench`` as a user meets it: real processes, killed and interrupted ones among them."""
+"""``scbatchprox bench`` in real processes, some of them killed or interrupted."""
 
 import json
 import signal
@@ -9,13 +9,12 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run
 from scbatchprox.bench.compositions import Composition
 from scbatchprox.bench.experiments import EXPERIMENTS
 from scbatchprox.bench.experiments.journal import Key
 from scbatchprox.bench.simulate import simulate
-from scbatchprox.cli.app import app
 
 CONFIG = """
 upstreams = ["pca"]
@@ -26,7 +25,7 @@ n_components = 5
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A file of somebody's, with names of its own, and a configuration."""
+    """A file of a user, with other names of columns, and a configuration."""
     folder = tmp_path_factory.mktemp("mine")
     counts = np.array([[60, 40, 20], [30, 30, 10], [20, 20, 20]])
     adata = simulate(
@@ -43,12 +42,6 @@ def arguments(folder, out, *more):
     words = ["bench", "classify", "--data", folder / "mine.h5ad", "--config", folder / "c.toml"]
     words += ["--batch-key", "donor", "--label-key", "annotation", "--runs", 6, "--out", out, *more]
     return [str(word) for word in words]
-
-
-def invoke(*words, code=0):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def start(words, **options):
@@ -74,8 +67,8 @@ def wait_for_lines(path, n, process):
 
 
 class TestOwnData:
-    def test_a_page_about_ones_own_file(self, folder, tmp_path):
-        result = invoke(*arguments(folder, tmp_path / "results"))
+    def test_a_page_on_a_file_of_the_user(self, folder, tmp_path):
+        result = run(*arguments(folder, tmp_path / "results"))
         page = (tmp_path / "results" / "classify.md").read_text()
         command = page.split("```console\n")[1].split("\n")[0]
         assert command.startswith("scbatchprox bench classify --data mine.h5ad --batch-key donor ")
@@ -87,28 +80,28 @@ class TestOwnData:
         assert "classify: 30 rows, 0 of them from an earlier run" in result.output
         assert (tmp_path / "results" / "classify.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_the_answer_for_machines(self, folder, tmp_path):
-        facts = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)["experiments"][
+    def test_json(self, folder, tmp_path):
+        facts = json.loads(run(*arguments(folder, tmp_path, "--json")).stdout)["experiments"][
             "classify"
         ]
         assert (facts["rows"], facts["reused"], facts["failed"]) == (30, 0, 0)
-        again = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)
+        again = json.loads(run(*arguments(folder, tmp_path, "--json")).stdout)
         assert again["experiments"]["classify"]["reused"] == 30
 
-    def test_quiet_is_quiet(self, folder, tmp_path):
-        assert invoke(*arguments(folder, tmp_path, "--quiet")).output == ""
+    def test_quiet_prints_nothing(self, folder, tmp_path):
+        assert run(*arguments(folder, tmp_path, "--quiet")).output == ""
 
 
 @pytest.fixture(scope="module")
 def whole(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
-    invoke(*arguments(folder, out, "--quiet"))
+    run(*arguments(folder, out, "--quiet"))
     return rows_of(out)
 
 
 class TestInterruption:
     @pytest.mark.parametrize("after", [1, 8])
-    def test_a_killed_run_goes_on_to_the_same_rows(self, folder, tmp_path, whole, after):
+    def test_a_killed_run_continues_to_the_same_rows(self, folder, tmp_path, whole, after):
         journal = tmp_path / "work" / "classify.jsonl"
         process = start(arguments(folder, tmp_path))
         wait_for_lines(journal, after, process)
@@ -117,22 +110,22 @@ class TestInterruption:
         kept = journal.read_bytes().count(b"\n")
         assert after <= kept < 30
         assert not (tmp_path / "classify.csv").exists()
-        result = json.loads(invoke(*arguments(folder, tmp_path, "--json")).stdout)
+        result = json.loads(run(*arguments(folder, tmp_path, "--json")).stdout)
         assert result["experiments"]["classify"]["reused"] == kept
         pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
 
-    def test_ctrl_c_leaves_a_page_and_says_how_to_go_on(self, folder, tmp_path, whole):
+    def test_ctrl_c_leaves_a_page_and_prints_how_to_continue(self, folder, tmp_path, whole):
         process = start(arguments(folder, tmp_path))
         wait_for_lines(tmp_path / "work" / "classify.jsonl", 5, process)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         assert process.returncode == 130
-        assert "the same command goes on" in err
+        assert "run the same command to continue" in err
         assert "Incomplete" in (tmp_path / "classify.md").read_text()
         so_far = rows_of(tmp_path).drop_duplicates(list(Key._fields))
-        # The fifth may have been on disk and not yet in hand; the next run finds it.
+        # The fifth row may be on disk but not on the page; the next run reads it.
         assert 4 <= len(so_far) < 30
-        invoke(*arguments(folder, tmp_path))
+        run(*arguments(folder, tmp_path))
         pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
 
     @pytest.mark.scvi
@@ -142,11 +135,11 @@ class TestInterruption:
         words = arguments(folder, tmp_path / "o", "--config", tmp_path / "long.toml")
         process = start(words)
         assert "scvi of mine" in process.stderr.readline()
-        time.sleep(20)  # until it trains; earlier is no other outcome
+        time.sleep(20)  # until it trains; an earlier signal has the same result
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         assert process.returncode == 130, err
-        assert "the same command goes on" in err
+        assert "run the same command to continue" in err
         assert not list((tmp_path / "o" / "work").glob("embeddings/*"))
         assert (tmp_path / "o" / "work" / "classify.jsonl").read_bytes() == b""
 
@@ -158,7 +151,7 @@ class TestBadInput:
             (["bench"], "found neither"),
             (["bench", "classify", "--all"], "found both 'classify' and --all"),
         ):
-            output = invoke(*words, "--out", tmp_path / "o", code=2).output
+            output = run(*words, "--out", tmp_path / "o", code=2).output
             assert found in output
             assert ", ".join(EXPERIMENTS) in output
         assert not (tmp_path / "o").exists()
@@ -173,18 +166,18 @@ class TestBadInput:
             (["--data", folder / "mine.h5ad"], "available: 'donor', 'annotation'"),
             (["--data-dir", tmp_path / "none"], "Expected data_dir to be a folder"),
         ):
-            assert found in invoke("bench", "classify", "--out", tmp_path, *words, code=2).output
+            assert found in run("bench", "classify", "--out", tmp_path, *words, code=2).output
 
     def test_settings(self, folder, tmp_path):
         (tmp_path / "c.toml").write_text("rouns = 3\n")
         words = ("bench", "classify", "--out", tmp_path / "o", "--config", tmp_path / "c.toml")
-        assert "found 'rouns'; available: " in invoke(*words, code=2).output
+        assert "found 'rouns'; available: " in run(*words, code=2).output
         assert not (tmp_path / "o").exists()
 
     def test_no_data_at_all_is_an_error_with_its_reason(self, tmp_path):
         (tmp_path / "c.toml").write_text('data = ["cell_lines", "synovium"]\n')
         (tmp_path / "empty").mkdir()
-        result = invoke(
+        result = run(
             "bench", "ablation", "--config", tmp_path / "c.toml", "--data-dir", tmp_path / "empty",
             "--out", tmp_path / "o", code=2,
         )  # fmt: skip
@@ -196,7 +189,7 @@ class TestBadInput:
 @pytest.mark.scvi
 @pytest.mark.parametrize("name", ["classify", "continual", "cumulative"])
 def test_from_counts_with_scvi(name, tmp_path):
-    """What the tests see of scVI and scArches in experiments: one epoch, few cells, every row."""
+    """scVI and scArches in experiments: one epoch, few cells, every row."""
     for package in ("scvi", "scib_metrics", "harmonypy"):
         pytest.importorskip(package)
     (tmp_path / "c.toml").write_text(
@@ -205,7 +198,7 @@ def test_from_counts_with_scvi(name, tmp_path):
         '[cumulative]\nfirst = 1\nmethods = ["batchprox"]\n'
     )
     words = ("--quick", "--data", "sim_balanced2", "--config", tmp_path / "c.toml", "--json")
-    facts = json.loads(invoke("bench", name, *words, "--out", tmp_path / "o").stdout)
+    facts = json.loads(run("bench", name, *words, "--out", tmp_path / "o").stdout)
     found = facts["experiments"][name]
     assert found["failed"] == 0, found["reasons"]
     upstreams = set(pd.read_csv(tmp_path / "o" / f"{name}.csv")["upstream"])
@@ -213,20 +206,20 @@ def test_from_counts_with_scvi(name, tmp_path):
 
 
 def test_progress_of_experiments_counts_rows_not_cells(monkeypatch):
-    """On a terminal; what is counted is written out, and there is no speed in cells a second."""
+    """On a terminal: the count is printed, and no speed in rows per second."""
     import io
 
     from rich.console import Console
 
-    from scbatchprox.cli.output import Speaker
+    from scbatchprox.cli.output import Output
 
-    speaker = Speaker()
+    output = Output()
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     shown = {}
     for cells in (True, False):
         text = io.StringIO()
-        speaker.err = Console(file=text, force_terminal=True, width=120)
-        with speaker.progress(cells=cells) as progress:
+        output.err = Console(file=text, force_terminal=True, width=120)
+        with output.progress(cells=cells) as progress:
             progress("classify mine", 0, 1500)
             progress("classify mine", 1500, 1500)
         shown[cells] = text.getvalue()

@@ -1,29 +1,16 @@
 """``scbatchprox embed``: from counts to an atlas, on the command line."""
 
-import json
-
 import anndata as ad
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import answer, run
 from scbatchprox import Atlas
 from scbatchprox.bench.compositions import Composition
 from scbatchprox.bench.simulate import simulate
-from scbatchprox.cli.app import app
 from scbatchprox.upstream import PCAUpstream, load
 
 TABLE = Composition("t", ("a", "b", "c"), ("T", "B", "NK"), np.full((3, 3), 40))
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def answer(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
 
 
 @pytest.fixture
@@ -45,7 +32,7 @@ def files(cells, tmp_path, monkeypatch):
 
 
 def test_continual(files, cells):
-    """A PCA of the first two batches, which stays, and a third batch that comes later."""
+    """A frozen PCA of the first two batches, and a third batch that arrives later."""
     shown = run("embed", "fit", "a.h5ad", "b.h5ad", "--out", "u.safetensors", "--coordinates", 5)
     assert "pca of 240 cells: 60 of 60 genes, 5 coordinates, fingerprint pca:" in shown.stdout
     run("atlas", "init", "lung", "--upstream", "u.safetensors")
@@ -64,7 +51,7 @@ def test_continual(files, cells):
 
 
 def test_cumulative(files):
-    """Everything is embedded anew with all batches, which is another upstream: the old atlas says so."""
+    """All batches are embedded again with another upstream, which the old atlas refuses."""
     run("embed", "fit", "a.h5ad", "--out", "1.safetensors", "--coordinates", 5)
     run("embed", "fit", "a.h5ad", "b.h5ad", "--out", "2.safetensors", "--coordinates", 5)
     run("atlas", "init", "first")
@@ -79,7 +66,7 @@ def test_cumulative(files):
         run("atlas", "add", "second", f"{name}.h5ad", "--batch-key", "batch")
 
 
-def test_answers_for_machines(files):
+def test_json(files):
     facts = answer("embed", "fit", "a.h5ad", "c.h5ad", "--out", "u.safetensors", "--coordinates", 4)
     assert (facts["method"], facts["coordinates"], facts["n_cells"]) == ("pca", 4, 240)
     assert (facts["n_genes"], facts["n_genes_used"]) == (50, 50)
@@ -152,7 +139,7 @@ def test_scvi_with_surgery(files):
     unseen = run("embed", "apply", "c.h5ad", "--upstream", "u", "--in-place", code=2).stderr
     assert "found unseen 'c'; surgery learns new ones" in unseen
     shown = run("embed", "surgery", "c.h5ad", "--upstream", "u", "--out", "v", "--max-epochs", 2)
-    assert "weights for c beside 2 batches" in shown.stdout
+    assert "added weights for c to those of 2 batches" in shown.stdout
     assert shown.stderr == ""
     facts = answer("embed", "apply", "c.h5ad", "--upstream", "v", "--in-place")
     assert facts["fingerprint"] == load("u").fingerprint
@@ -161,13 +148,5 @@ def test_scvi_with_surgery(files):
     run("atlas", "init", "lung", "--upstream", "u")
     for name in "ac":
         run(
-            "atlas",
-            "add",
-            "lung",
-            f"{name}.h5ad",
-            "--batch-key",
-            "batch",
-            "--use-rep",
-            "X_scvi",
-            "--force",
-        )
+            "atlas", "add", "lung", f"{name}.h5ad", "--batch-key", "batch", "--use-rep", "X_scvi", "--force"
+        )  # fmt: skip

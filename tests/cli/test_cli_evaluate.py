@@ -1,5 +1,4 @@
-"""``scbatchprox evaluate``: the numbers of the functions, of the right cells, as a person, a machine or
-a table wants them."""
+"""``scbatchprox evaluate``: the same numbers as the functions, as text, JSON and a table."""
 
 import json
 import subprocess
@@ -9,10 +8,9 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
+import command_line
 from scbatchprox import refine
-from scbatchprox.cli.app import app
 from scbatchprox.errors import MissingExtra
 from scbatchprox.evaluate.metrics import compare, scib_scores
 from scbatchprox.evaluate.metrics.cells import Cells, sample
@@ -23,7 +21,7 @@ REPS = ("X_pca", "X_pca_batchprox")
 
 
 def needs_scib(test):
-    """Errors are found before the library is asked for; scores need it."""
+    """For tests of scores, which need scib-metrics; errors are found without it."""
     return pytest.mark.bench(pytest.mark.usefixtures("library")(test))
 
 
@@ -60,10 +58,8 @@ def path(adata, tmp_path):
     return tmp_path / "cells.h5ad"
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+def run(*arguments, **options):
+    return command_line.run("evaluate", *arguments, **options)
 
 
 def scored(path, *more, reps="X_pca,X_pca_batchprox", **options):
@@ -92,30 +88,30 @@ def test_json_has_the_numbers_of_the_functions(path, adata):
     rows = pd.DataFrame(answer["stability"][REPS[1]])
     np.testing.assert_allclose(rows["moved"], found.stability["moved"])
     assert set(rows["kind"]) == {"batch", "cell type", "rare type", "population"}
-    # Of all cells, as the model says; ten of them have no type and are not counted here.
+    # The model moved all 150 cells; the ten without a type are not counted here.
     assert rows["n"][:2].sum() == 140
 
 
 @needs_scib
-def test_a_person_sees_scores_changes_and_movement(path, tmp_path):
+def test_text_has_scores_changes_and_movement(path, tmp_path):
     out = tmp_path / "scores.csv"
-    said = scored(path, "--out", out, "--runs", 2).stdout
-    assert "140 cells, batches: 2, cell types: 4" in said
-    assert "10 cells without a type are left out" in said
+    printed = scored(path, "--out", out, "--runs", 2).stdout
+    assert "140 cells, batches: 2, cell types: 4" in printed
+    assert "10 cells without a type are left out" in printed
     table = pd.read_csv(out)
     overall = table[(table["rep"] == REPS[1]) & (table["score"] == "overall")].iloc[0]
-    line = next(line.split() for line in said.splitlines() if line.startswith("overall"))
+    line = next(line.split() for line in printed.splitlines() if line.startswith("overall"))
     assert line[2] == f"{overall['value']:.3f}"
     assert float(line[3]) == pytest.approx(overall["change"], abs=6e-4)
     assert line[3][0] in "+-"
-    rows = [line.split() for line in said.splitlines()]
+    rows = [line.split() for line in printed.splitlines()]
     assert [row[0] for row in rows if row[1:2] == ["batch"]] == ["s1", "s2"]
     assert [row[0] for row in rows if row[1:3] == ["rare", "type"]] == ["rare"]
-    assert f"wrote {out}" in said.replace("\n", "")
+    assert f"wrote {out}" in printed.replace("\n", "")
 
 
 @needs_scib
-def test_quiet_says_nothing_and_writes(path, tmp_path):
+def test_quiet_prints_nothing_and_writes(path, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "scbatchprox", "evaluate", path, "--batch-key", "sample",
          "--label-key", "type", "--reps", "X_pca", "--out", tmp_path / "o.csv", "--quiet"],
@@ -128,7 +124,7 @@ def test_quiet_says_nothing_and_writes(path, tmp_path):
 @needs_scib
 def test_fast_reads_a_sample(path, adata, monkeypatch):
     monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.FAST_CELLS", 100)
-    # Small pieces, so that the sample is gathered from many.
+    # Small chunks, so that the sample comes from many.
     monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.CHUNK_BYTES", 1024)
     answer = json.loads(scored(path, "--json", "--profile", "fast", "--runs", 1).stdout)
     labelled = np.flatnonzero(adata.obs["type"].notna())
@@ -142,7 +138,7 @@ def test_fast_reads_a_sample(path, adata, monkeypatch):
 
 
 @needs_scib
-def test_one_batch_is_null_for_machines_and_a_dash_for_people(path):
+def test_unknown_scores_of_one_batch_are_null_or_a_dash(path):
     options = ("--batch-key", "site", "--label-key", "type", "--reps", "X_pca", "--runs", 1)
     answer = json.loads(run(path, *options, "--json").stdout)
     assert answer["scores"]["X_pca"]["overall"] is None
@@ -153,7 +149,7 @@ def test_one_batch_is_null_for_machines_and_a_dash_for_people(path):
 
 @needs_scib
 def test_other_kinds_of_files(path, adata, tmp_path):
-    """The same numbers from arrays by name, and from columns of a table."""
+    """The same numbers from named arrays, and from columns of a table."""
     whole = json.loads(scored(path, "--json", "--runs", 1).stdout)["scores"]
     known = adata.obs["type"].notna().to_numpy()
     some = adata[known]
@@ -180,19 +176,19 @@ def test_other_kinds_of_files(path, adata, tmp_path):
 
 class TestBadInput:
     def test_names_that_are_not_there(self, path):
-        said = scored(path, reps="X_pca,X_umap", code=2).output
-        assert "found no 'X_umap'; available: 'X_pca', 'X_pca_batchprox'" in said
+        printed = scored(path, reps="X_pca,X_umap", code=2).output
+        assert "found no 'X_umap'; available: 'X_pca', 'X_pca_batchprox'" in printed
         options = ("--batch-key", "sample", "--label-key", "kind", "--reps", "X_pca")
-        said = run(path, *options, code=2).output
-        assert "Expected label_key in obs, found no column 'kind'" in said
-        assert "'sample', 'site', 'type'" in said
+        printed = run(path, *options, code=2).output
+        assert "Expected label_key in obs, found no column 'kind'" in printed
+        assert "'sample', 'site', 'type'" in printed
 
     def test_names_that_make_no_sense(self, path, tmp_path):
         assert "different embeddings" in scored(path, reps="X_pca,X_pca", code=2).output
         assert "names of embeddings" in scored(path, reps="X_pca,", code=2).output
         pd.DataFrame({"pca_1": [1.0], "pca_new_1": [1.0]}).to_csv(tmp_path / "t.csv", index=False)
-        said = scored(tmp_path / "t.csv", reps="pca_,pca_new_", code=2).output
-        assert "not prefixes of each other, found 'pca_' and 'pca_new_'" in said
+        printed = scored(tmp_path / "t.csv", reps="pca_,pca_new_", code=2).output
+        assert "not prefixes of each other, found 'pca_' and 'pca_new_'" in printed
         np.save(tmp_path / "z.npy", np.zeros((20, 2)))
         assert "embeddings by name, found z.npy" in scored(tmp_path / "z.npy", code=2).output
 
@@ -206,8 +202,8 @@ class TestBadInput:
     def test_no_labels_at_all(self, adata, tmp_path):
         adata.obs["type"] = pd.Categorical([None] * N, categories=["a"])
         adata.write_h5ad(tmp_path / "c.h5ad")
-        said = scored(tmp_path / "c.h5ad", code=2).output
-        assert "Expected cells with a type in 'type', found none" in said
+        printed = scored(tmp_path / "c.h5ad", code=2).output
+        assert "Expected cells with a type in 'type', found none" in printed
 
     def test_a_missing_library(self, path, monkeypatch):
         monkeypatch.setitem(sys.modules, "scib_metrics", None)

@@ -116,7 +116,7 @@ def test_threads_change_no_bit(rng):
     np.testing.assert_array_equal(results[0], results[2])
 
 
-def test_movement_is_what_the_cells_do(rng):
+def test_movement_is_that_of_the_cells(rng):
     c = make_cells(rng, [50, 30, 1], 4)
     adapter = some_adapter(rng, batches=[0, 1, 2])
     table = adapter.movement(Moments.of(c.Z, c.codes))
@@ -165,7 +165,7 @@ class TestFile:
         assert header["scbatchprox_version"] == scbatchprox.__version__
         assert json.loads(header["batches"]) == ["a", "b"]
 
-    def test_model_files_hold_an_adapter(self, rng, tmp_path):
+    def test_model_files_contain_an_adapter(self, rng, tmp_path):
         c = make_cells(rng, [50, 30], 3)
         model = BatchProx().fit(c.Z, batch=c.codes)
         model.save(tmp_path / "m.safetensors")
@@ -217,7 +217,7 @@ def _apply_in_child(queue, adapter, Z, batch):
 
 
 def test_survives_a_fork_and_concurrent_callers(rng):
-    """Data loaders fork, Dask calls from several threads: numba's own pools would abort here."""
+    """Data loaders fork and Dask calls from several threads: numba's thread pools would abort here."""
     from concurrent.futures import ThreadPoolExecutor
 
     adapter, batch = some_adapter(rng), rng.choice(list("abc"), 20_000)

@@ -1,4 +1,4 @@
-"""The adapter that is conditioned on populations: every cell a soft mixture of its batch's maps."""
+"""The adapter with a row per population: every cell moves by a soft mixture of the maps of its batch."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def threads():
 
 
 def make(rng, sizes=(7, 1, 20), d=5, offset=0.0, bandwidth=(1.0, 0.3, 2.5)):
-    """An adapter whose maps differ from one population to the next, about where they are."""
+    """An adapter with a different map for each population, relative to its position."""
     batch = np.repeat(np.arange(len(sizes)), sizes)
     center = offset + 3.0 * rng.normal(size=(len(batch), d))
     scale = rng.uniform(0.5, 1.5, center.shape)
@@ -54,7 +54,7 @@ class TestApply:
         soft, bound = expected(adapter, Z, codes)
         error = np.abs(result - soft).max(1)
         assert (error <= bound + 1e-11 * (1 + abs(offset))).all()
-        # The bound means something: it is far below what the maps differ by.
+        # The bound is far below the difference of the maps.
         assert np.median(bound) < 0.05 * np.abs(soft - Z).max()
 
     @given(st.integers(0, 10_000), st.sampled_from([1e-6, 1e-3, 0.1, 100.0, 1e6]))
@@ -64,12 +64,12 @@ class TestApply:
         Z, codes = cells_for(rng, adapter, 60)
         soft, bound = expected(adapter, Z, codes)
         error = np.abs(adapter.apply(Z, NAMES[codes]) - soft).max(1)
-        # Narrow mixtures near a tie may go either way in single precision; the bound grows there.
+        # With a small bandwidth single precision decides between two near anchors; the bound is larger there.
         assert (error <= bound + 1e-10).all()
         if h < 0.1:
             assert np.median(error) < 1e-3 * np.abs(soft - Z).max()
 
-    def test_without_width_a_cell_follows_the_nearest_alone(self, rng):
+    def test_without_bandwidth_a_cell_follows_the_nearest_population_only(self, rng):
         adapter = make(rng, bandwidth=(0.0, 0.0, 0.0))
         Z, codes = cells_for(rng, adapter)
         D = oracles.squared_distances(Z, adapter.anchors)
@@ -79,7 +79,7 @@ class TestApply:
             adapter.apply(Z, NAMES[codes]), adapter.scale[k] * Z + adapter.shift[k], atol=1e-10
         )
 
-    def test_far_away_a_cell_still_follows_someone(self, rng):
+    def test_a_distant_cell_follows_a_population(self, rng):
         adapter = make(rng)
         Z = np.full((3, 5), 1e5)
         result = adapter.apply(Z, NAMES[[0, 1, 2]])
@@ -135,7 +135,7 @@ class TestApply:
         assert adapter.apply(Z, NAMES[codes], out=Z) is Z
         np.testing.assert_array_equal(Z, result)
 
-    def test_the_same_for_any_number_of_threads_and_any_company(self, rng, threads):
+    def test_does_not_depend_on_threads_nor_other_cells(self, rng, threads):
         adapter = make(rng)
         Z, codes = cells_for(rng, adapter, 5000)
         results = []
@@ -160,14 +160,14 @@ class TestApply:
         assert out is None or (out == 7.0).all()
 
     @pytest.mark.parametrize("size", [1e15, 1e20, 1e30, 1e200])
-    def test_huge_cells_are_moved_or_refused_in_words(self, rng, size):
-        """Finite, but their squares leave single, then double precision."""
+    def test_huge_cells_are_moved_or_rejected(self, rng, size):
+        """They are finite, but their squares overflow in single, then in double precision."""
         adapter = make(rng)
         Z = np.r_[rng.normal(size=(4, 5)), np.full((1, 5), size)]
         try:
             result = adapter.apply(Z, ["a"] * 5)
         except ValueError as error:
-            assert str(error).startswith("Expected")  # noqa: PT017 - either way is fine
+            assert str(error).startswith("Expected")  # noqa: PT017 - both outcomes are correct
         else:
             assert np.isfinite(result).all()
 
@@ -191,7 +191,7 @@ class TestApply:
         np.testing.assert_array_equal(adapter.apply(Z), adapter.apply(Z, ["a"] * 9))
 
 
-class TestOnePopulationABatch:
+class TestOnePopulationPerBatch:
     @given(st.integers(0, 10_000), st.sampled_from([0.0, 300.0]))
     def test_is_the_adapter_of_the_paper(self, seed, offset):
         rng = np.random.default_rng(seed)
@@ -204,7 +204,7 @@ class TestOnePopulationABatch:
 
 
 class TestRows:
-    def test_only_part_of_the_way(self, rng):
+    def test_a_part_of_the_displacement(self, rng):
         adapter = make(rng)
         Z, codes = cells_for(rng, adapter)
         full = adapter.apply(Z, NAMES[codes])
@@ -216,7 +216,7 @@ class TestRows:
             same = (Z + 1e3).astype(dtype)
             np.testing.assert_array_equal(adapter.eased(0.0).apply(same, NAMES[codes]), same)
 
-    def test_join_and_leave_without_touching_others(self, rng):
+    def test_are_added_and_removed_without_changing_others(self, rng):
         whole = make(rng)
         Z, codes = cells_for(rng, whole)
         expected = whole.apply(Z, NAMES[codes])
@@ -229,9 +229,9 @@ class TestRows:
             )
             with pytest.raises(ValueError, match="found unseen"):
                 rest.apply(Z, NAMES[codes])
-            alone = whole.without("a" if batch != "a" else "b")
-            alone = alone.without("c" if batch != "c" else "b")
-            for again in (rest.joined(alone), alone.joined(rest)):
+            single = whole.without("a" if batch != "a" else "b")
+            single = single.without("c" if batch != "c" else "b")
+            for again in (rest.joined(single), single.joined(rest)):
                 assert again.batches.tolist() == ["a", "b", "c"]
                 np.testing.assert_array_equal(again.apply(Z, NAMES[codes]), expected)
                 np.testing.assert_array_equal(again.bandwidth, whole.bandwidth)
@@ -248,12 +248,12 @@ class TestRows:
         Z, codes = cells_for(rng, adapter)
         np.testing.assert_array_equal(back.apply(Z, NAMES[codes]), adapter.apply(Z, NAMES[codes]))
 
-    def test_there_is_no_way_back(self, rng):
+    def test_there_is_no_inverse(self, rng):
         with pytest.raises(ValueError, match="a row per population.*keep the unrefined embedding"):
             make(rng).inverse(np.zeros((2, 5)), ["a", "b"])
 
     @pytest.mark.parametrize("name", ["scale", "shift"])
-    def test_rows_that_make_no_sense(self, rng, name):
+    def test_invalid_rows(self, rng, name):
         adapter = make(rng)
         parts = {"scale": adapter.scale, "shift": adapter.shift}
         with pytest.raises(ValueError, match="Expected scale and shift of one shape"):
@@ -277,7 +277,7 @@ class TestRows:
         ],
         ids=str,
     )
-    def test_maps_and_anchors_that_make_no_sense(self, change, message):
+    def test_invalid_maps_and_anchors(self, change, message):
         rng = np.random.default_rng(0)
         center, scale, shift = rng.normal(size=(3, 5, 2))
         adapter = Adapter(np.array(list("abc")), [0, 0, 1, 1, 2], scale, shift, center, np.ones(3))
@@ -291,17 +291,19 @@ class TestMovement:
         model = BatchProx(target="population").fit(c.Z, batch=c.codes)
         adapter = model.adapter_
         k = oracles.nearest_row(c.Z, c.codes, adapter)
-        way = adapter.scale[k] * c.Z + adapter.shift[k] - c.Z
+        displacement = adapter.scale[k] * c.Z + adapter.shift[k] - c.Z
         table = model.movement()
         assert table.index.tolist() == [0, 1, 2]
         assert table["n_cells"].tolist() == [300, 80, 200]
         for b in range(3):
             own = c.codes == b
-            rms = np.sqrt((way[own] ** 2).sum(1).mean())
+            rms = np.sqrt((displacement[own] ** 2).sum(1).mean())
             spread = np.sqrt(c.rows(b).var(0).sum())
             rows = adapter.batch == b
             assert table["moved"][b] == pytest.approx(rms, rel=1e-8)
-            assert table["mean_moved"][b] == pytest.approx(np.linalg.norm(way[own].mean(0)))
+            assert table["mean_moved"][b] == pytest.approx(
+                np.linalg.norm(displacement[own].mean(0))
+            )
             assert table["relative"][b] == pytest.approx(rms / spread, rel=1e-8)
             assert table["scale_min"][b] == adapter.scale[rows].min()
             assert table["scale_median"][b] == np.median(adapter.scale[rows])

@@ -1,4 +1,4 @@
-"""A site that knows sums over all batches fits its own rows as if it had all cells."""
+"""A site that has pooled moments of all batches fits its rows as if it had all cells."""
 
 import numpy as np
 import pytest
@@ -43,8 +43,8 @@ class TestGrowing:
         kept = Moments.of(c.Z, c.codes).select([0, 1, 2])
         return BatchProx().fit_pooled(kept.select([1]), kept.pooled())
 
-    def test_a_new_batch_comes_to_the_whole_reference(self, c, site):
-        """Not to the part of it that is here."""
+    def test_a_new_batch_is_fitted_to_the_whole_reference(self, c, site):
+        """Not only to the batches of this site."""
         both = [np.isin(c.codes, some) for some in ([0, 1, 2], [3])]
         whole = BatchProx().fit(c.Z[both[0]], batch=c.codes[both[0]])
         for model in (whole, site):
@@ -61,7 +61,7 @@ class TestGrowing:
             model.partial_fit(c.Z[new], batch=c.codes[new])
         np.testing.assert_array_equal(back.shift_, site.shift_)
 
-    def test_what_needs_the_batches_of_others(self, c, site):
+    def test_operations_that_need_the_batches_of_other_sites(self, c, site):
         new = c.codes == 3
         with pytest.raises(ValueError, match="found that other sites hold 2 of them"):
             site.partial_fit(c.Z[new], batch=c.codes[new], policy="refit")
@@ -78,7 +78,7 @@ class TestGrowing:
         ({"mean": np.zeros(2)}, "Expected sums over cells with 3 coordinates"),
     ],
 )
-def test_sums_that_make_no_sense(rng, change, message):
+def test_invalid_pooled_moments(rng, change, message):
     own, pooled = own_and_all(make_cells(rng, [60, 80, 50, 70], 3), [0, 1])
     model = BatchProx()
     with pytest.raises(ValueError, match=message):
@@ -86,7 +86,7 @@ def test_sums_that_make_no_sense(rng, change, message):
     assert not hasattr(model, "fit_")
 
 
-def test_populations_need_more_than_sums(rng):
+def test_the_population_target_needs_all_populations(rng):
     c = make_cells(rng, [60, 80], 3)
     model = BatchProx(target="population").fit(c.Z, batch=c.codes)
     own = model.fit_.moments

@@ -1,4 +1,4 @@
-"""Batches that arrive and batches that are forgotten: equal to what a fit on all cells would give."""
+"""Batches that are added and forgotten: equal to the result of a fit on all cells."""
 
 import itertools
 
@@ -72,7 +72,7 @@ class TestRefit:
 
 
 class TestFrozen:
-    def test_leaves_every_existing_row_alone(self, c):
+    def test_does_not_change_existing_rows(self, c):
         before = grown(c, [0, 1])
         after = grown(c, [0, 1], [2, 3])
         np.testing.assert_array_equal(after.scale_[:2], before.scale_)
@@ -80,14 +80,14 @@ class TestFrozen:
         assert after.batches_.tolist() == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("order", list(itertools.permutations([2, 3, 4])))
-    def test_no_order_of_arrival_matters(self, c, order):
+    def test_the_order_of_arrival_does_not_matter(self, c, order):
         together = grown(c, [0, 1], [2, 3, 4])
         assert_bits(grown(c, [0, 1], *[[b] for b in order]), together)
         assert_bits(grown(c, [0, 1], [order[0]], list(order[1:])), together)
 
     @given(st.integers(0, 1000), st.sampled_from([1, 3, 8]), st.sampled_from([0.0, 1e-3, 0.1]))
     def test_new_row_is_that_of_a_client_that_joins(self, seed, rounds, lambda_id):
-        """Against clients and server on raw cells: a newcomer with weight n / (N_ref + n)."""
+        """Compared with clients and a server on raw cells: a new batch with weight n / (N_ref + n)."""
         c = make_cells(np.random.default_rng(seed), [40, 30, 20], 2)
         options = dict(rounds=rounds, lambda_id=lambda_id)
         model = grown(c, [0, 1], [2], **options)
@@ -96,7 +96,7 @@ class TestFrozen:
         mean, std = ref.mean(0), ref.std(0)
         T = mean + (std + 1e-6) / (Z.std(0) + 1e-6) * (Z - Z.mean(0))
         w = len(Z) / (len(ref) + len(Z))
-        # Two other clients stand for the reference: the identity term counts B_ref + 1 batches.
+        # Two other clients represent the reference: the identity term counts B_ref + 1 batches.
         codes = np.r_[np.zeros(len(Z), int), [1, 2]]
         padded, targets = np.r_[Z, np.zeros((2, 2))], np.r_[T, np.zeros((2, 2))]
         theta = np.ones((3, 2)), np.zeros((3, 2))
@@ -115,7 +115,7 @@ class TestFrozen:
         np.testing.assert_array_equal(model.scale_, before[0])
         np.testing.assert_array_equal(model.shift_, before[1])
         assert model.moments_.n.tolist() == [120, 40, 50]
-        # A refit takes them in.
+        # A refit uses them.
         Z3, codes3 = cells_of(c, 3)
         model.partial_fit(Z3, batch=codes3, policy="refit")
         twice = np.isin(c.codes, [0, 2])
@@ -162,7 +162,7 @@ class TestForget:
         assert model.batches_.tolist() == [1]
 
 
-class TestDoor:
+class TestInterfaces:
     def test_growth_is_saved(self, c, tmp_path):
         model = grown(c, [0, 1], [2])
         model.save(tmp_path / "m.safetensors")

@@ -94,7 +94,7 @@ def test_other_mixtures(labels):
         Labels.of(np.array(labels, object), len(labels))
 
 
-def test_whole_and_broken_numbers_are_numbers():
+def test_integers_and_floats_are_one_type():
     found = Labels.of(np.array([1, 2.5, 1], object), 3)
     assert found.batches.tolist() == [1.0, 2.5]
     assert Labels.of([1, 1], 2).within(found.batches).codes.tolist() == [0, 0]

@@ -73,7 +73,7 @@ def test_no_cancellation_far_from_the_origin(rng):
     Z = 1e8 + rng.normal(size=(20_000, 2))
     codes = rng.integers(0, 3, 20_000)
     n, _, _ = by_definition(Z, codes)
-    # Exact arithmetic on the values as stored: the offset is subtracted before anything is squared.
+    # Exact arithmetic on the stored values: the offset is subtracted before squaring.
     near = Moments.of(Z - 1e8, codes)
     far = Moments.of(Z, codes)
     np.testing.assert_allclose(far.m2, near.m2, rtol=1e-10)
@@ -103,7 +103,7 @@ def test_chunked_is_whole(c, seed):
 
 
 @given(cells(min_size=1))
-def test_pooled_forgets_the_batches(c):
+def test_pooled_are_the_moments_of_all_cells(c):
     pooled = Moments.of(c.Z, c.codes).pooled()
     np.testing.assert_allclose(pooled.mean, c.Z.mean(0), rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(pooled.std, c.Z.std(0), rtol=1e-9, atol=1e-12)
@@ -111,7 +111,7 @@ def test_pooled_forgets_the_batches(c):
 
 
 @given(cells(min_size=1))
-def test_drop_is_never_having_seen(c):
+def test_drop_equals_moments_of_the_other_cells(c):
     moments = Moments.of(c.Z, c.codes)
     if c.B == 1:
         return
@@ -148,14 +148,14 @@ def test_threads_change_no_bit(rng, shuffled):
         np.testing.assert_array_equal(results[0].m2, other.m2)
 
 
-def test_merge_refuses_labels_of_another_type(rng):
+def test_merge_rejects_labels_of_another_type(rng):
     Z = rng.normal(size=(4, 3))
     with pytest.raises(TypeError, match="found int64 .9, 10. and float64 .0.5."):
         Moments.of(Z, [9, 10, 9, 10]).merge(Moments.of(Z, [0.5] * 4))
 
 
 def test_very_many_batches(rng):
-    """Barcodes for labels must not cost memory by the square."""
+    """Memory must not grow with the square of the number of batches, as for barcodes as labels."""
     codes = rng.permutation(np.repeat(np.arange(5000), 2))
     Z = rng.normal(size=(10_000, 3))
     moments = Moments.of(Z, codes)
@@ -163,12 +163,12 @@ def test_very_many_batches(rng):
     np.testing.assert_allclose(moments.pooled().std, Z.std(0))
 
 
-def test_merge_refuses_another_width(rng):
+def test_merge_rejects_another_number_of_coordinates(rng):
     with pytest.raises(ValueError, match="Expected moments of 3 coordinates, found 2"):
         Moments.of(rng.normal(size=(4, 3))).merge(Moments.of(rng.normal(size=(4, 2))))
 
 
-def test_drop_names_what_is_there(rng):
+def test_drop_lists_the_available_batches(rng):
     moments = Moments.of(rng.normal(size=(4, 3)), list("aabb"))
     with pytest.raises(KeyError, match="found 'c'; available: 'a', 'b'"):
         moments.drop("c")

@@ -35,7 +35,7 @@ def test_gradient_is_that_of_the_value(c, lambda_target, lambda_id, seed):
     scale, shift = some_theta(seed, c)
     d_scale, d_shift = problem.gradient(problem.rows(scale, shift))
     direction = np.random.default_rng(seed + 1).normal(size=(2, c.B, c.d))
-    # F is quadratic: the central difference is exact up to rounding, at any width.
+    # F is quadratic: the central difference is exact up to rounding, for any step.
     ahead = problem.objective(problem.rows(scale + direction[0], shift + direction[1]))
     behind = problem.objective(problem.rows(scale - direction[0], shift - direction[1]))
     slope = (d_scale * direction[0] + d_shift * direction[1]).sum()
@@ -115,7 +115,7 @@ def test_local_problem_is_well_posed(c, lambda_target, mu, lambda_id, seed):
     own = problem.scale_shift(type(goal)(kappa * held.u + pull.u, kappa * held.v + pull.v))
     np.testing.assert_allclose(own[0][b], scale[b], rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(own[1][b], shift[b], rtol=1e-6, atol=1e-5)
-    # Every other row ends where its two penalties agree.
+    # Every other row is at the minimum of its two penalties.
     others = np.arange(c.B) != b
     np.testing.assert_allclose(scale[others], 1 + kappa * held.u[others], rtol=1e-9)
 

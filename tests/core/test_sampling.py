@@ -1,4 +1,4 @@
-"""Cells drawn by content: which ones, from wherever they are, and in whatever order they come."""
+"""Samples of cells by content, from memory, Dask arrays and files, in any order of cells."""
 
 import itertools
 
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from scbatchprox import PopulationTarget, set_num_threads
 from scbatchprox.cells import file as stream
-from scbatchprox.cells.file import Here, open_job
+from scbatchprox.cells.file import open_job
 from scbatchprox.cells.memory import MemoryCells
+from scbatchprox.cells.reading import LocalCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.sampling import Draw, Sample, drawn_rows, hashes_of
 from scbatchprox.kernels.hashes import Hasher
@@ -39,7 +40,7 @@ def splitmix(x):
 
 
 def hash_of(row, seed):
-    """One row in whole numbers of Python."""
+    """The hash of one row with Python integers."""
     row = [0.0 if x == 0 else x for x in row.tolist()]
     if len(row) % 2:
         row = [*row, 0.0]
@@ -57,13 +58,13 @@ def hash_of(row, seed):
 class TestHashes:
     @pytest.mark.parametrize("d", [1, 2, 7, 40])
     @pytest.mark.parametrize("seed", [0, 5])
-    def test_are_those_of_whole_numbers(self, rng, d, seed):
+    def test_equal_those_of_python_integers(self, rng, d, seed):
         Z = rng.normal(size=(50, d)).astype(np.float32)
         Z[rng.random(Z.shape) < 0.3] = -0.0
         assert hashes_of(Z, seed).tolist() == [hash_of(row, seed) for row in Z]
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_depend_on_content_alone(self, rng, dtype, threads):
+    def test_depend_on_content_only(self, rng, dtype, threads):
         Z = rng.normal(size=(70_000, 3)).astype(dtype)
         Z[5], Z[69_999] = [0.0, 1.0, -0.0], [-0.0, 1.0, 0.0]
         threads(1)
@@ -78,12 +79,12 @@ class TestHashes:
         assert not np.isin(hashes_of(Z, 1), plain).any()
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_tell_small_whole_numbers_apart(self, dtype):
-        """Their low bits are all zero."""
+    def test_of_small_whole_numbers_differ(self, dtype):
+        """The low bits of these numbers are all zero."""
         Z = np.stack(np.meshgrid(*[np.arange(8)] * 5), -1).reshape(-1, 5).astype(dtype)
         found = Hasher(5, np.dtype(dtype), len(Z))(Z)
         assert len(np.unique(found)) == len(Z)
-        # Every bit is a coin.
+        # Every bit is 1 in half of the hashes.
         bits = (found[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
         assert np.abs(bits.mean(0) - 0.5).max() < 0.02
 
@@ -102,7 +103,7 @@ class TestDrawnRows:
 
     @given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5, 0.95]))
     def test_copies_are_drawn_like_other_cells(self, seed, part):
-        """As many as are due, but for chance; their hash alone would draw all or none."""
+        """In proportion, up to chance. With equal hashes all or none would be drawn."""
         rng = np.random.default_rng(seed)
         Z = rng.normal(size=(4000, 3))
         Z[rng.random(4000) < part] = rng.normal(size=3)
@@ -136,7 +137,7 @@ class TestDraws:
         draws = [
             Draw.of(Z[lo:hi], codes[lo:hi], most) for lo, hi in itertools.pairwise(edges) if hi > lo
         ]
-        while len(draws) > 1:  # in any tree
+        while len(draws) > 1:  # joined in a random order
             at = int(rng.integers(0, len(draws) - 1))
             draws[at : at + 2] = [Draw.joined(draws[at : at + 2], most)]
         taken = []
@@ -150,7 +151,7 @@ class TestDraws:
 
 
 def same(a, b):
-    """Equal to rounding: single precision decides which population is nearest."""
+    """Equal up to rounding: the nearest population is found in single precision."""
     np.testing.assert_array_equal(a.anchors, b.anchors)
     np.testing.assert_array_equal(a.n, b.n)
     np.testing.assert_allclose(a.mean, b.mean, rtol=1e-10, atol=1e-10)
@@ -158,7 +159,7 @@ def same(a, b):
 
 
 class TestOrderOfRows:
-    """Within a batch it has no part in what is found: one batch here is looked at in part."""
+    """Populations do not depend on the order of the cells of a batch; one batch here is sampled."""
 
     @pytest.fixture(params=["plain", "copies", "whole numbers"])
     def data(self, request, rng):
@@ -200,7 +201,7 @@ class TestOrderOfRows:
         adata = ad.AnnData(obs=obs, obsm={"X_pca": Z[order]})
         adata.write_h5ad(tmp_path / "cells.h5ad")
         with open_job(tmp_path / "cells.h5ad", "batch", "X_pca", None, None, None) as job:
-            found = RULE.describe(Here(job, silent))
+            found = RULE.describe(LocalCells(job, silent))
         same(found, self.described(Z, codes))
 
     def test_refined_cells_follow(self, data):
@@ -222,17 +223,17 @@ class TestOrderOfRows:
 
 
 class TestPasses:
-    """A file is read once for a sample, and not at all if it was drawn on the way."""
+    """A file is read once for a sample, and not again if the sample was drawn in an earlier pass."""
 
     def read(self, job, monkeypatch):
         passes = []
-        chunks = Here.chunks
+        chunks = LocalCells.chunks
 
         def counted(self):
             passes.append(1)
             return chunks(self)
 
-        monkeypatch.setattr(Here, "chunks", counted)
+        monkeypatch.setattr(LocalCells, "chunks", counted)
         return passes
 
     def test_are_few(self, rng, tmp_path, monkeypatch):
@@ -243,13 +244,13 @@ class TestPasses:
         with open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job:
             passes = self.read(job, monkeypatch)
             most = np.array([100, 2500])
-            here = Here(job, silent, most)
+            here = LocalCells(job, silent, most)
             one = here.sample(most)
             assert len(passes) == 1
             assert here.sample(most) is one
             here.moments()
             assert len(passes) == 2
-            watching = Here(job, silent, most)
+            watching = LocalCells(job, silent, most)
             watching.moments()
             np.testing.assert_array_equal(watching.sample(most).cells, one.cells)
             assert len(passes) == 3
@@ -266,4 +267,4 @@ class TestPasses:
             open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job,
             pytest.raises(ValueError, match="row 333, column 2"),
         ):
-            Here(job, silent).sample(np.array([3, 3]))
+            LocalCells(job, silent).sample(np.array([3, 3]))

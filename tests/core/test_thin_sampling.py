@@ -28,7 +28,7 @@ def test_draws_as_many_as_wanted_of_each_batch(dtype):
     assert (code[sample.rows] == sample.labels.codes).all()
 
 
-def test_the_order_of_cells_has_no_part_in_it():
+def test_does_not_depend_on_the_order_of_cells():
     Z, code = cells()
     most = np.array([100, 100, 100])
     order = np.random.default_rng(1).permutation(len(Z))
@@ -39,8 +39,8 @@ def test_the_order_of_cells_has_no_part_in_it():
     assert not np.array_equal(rows_of(here), rows_of(other))
 
 
-def test_is_fair():
-    """What is drawn has the mean of all, in the coordinates that decide too."""
+def test_is_unbiased():
+    """The sample has the mean of all cells, also in the hashed coordinates."""
     Z, code = cells(200_000)
     sample = thin_sample(Z, Labels.of(code, len(Z)), np.full(3, 4000))
     assert np.abs(sample.cells.mean(0)).max() < 4 / np.sqrt(12_000)
@@ -57,7 +57,7 @@ def test_cells_that_share_their_first_coordinates_are_drawn_like_others(first):
     assert sample.n.tolist() == [200] * 3
     assert np.abs(sample.cells[:, 2:].mean(0)).max() < 5 / np.sqrt(600)
     kept = np.isin(Z[:, 0], sample.cells[:, 0]).mean()
-    assert kept > 0.9  # no value of them is left out as a whole
+    assert kept > 0.9  # almost every value is drawn
 
 
 def test_sparse_cells_and_small_batches():

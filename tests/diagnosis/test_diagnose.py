@@ -1,3 +1,5 @@
+"""Diagnoses of batches whose composition, overlap and partners are known."""
+
 import warnings
 
 import anndata as ad
@@ -28,37 +30,38 @@ EVEN = (1, 1, 1, 1, 1)
 
 class TestComposition:
     @pytest.mark.parametrize("target", ["moment", "population"])
-    def test_alike_batches_are_safe(self, target):
+    def test_batches_of_one_composition_are_safe(self, target):
         table = diagnose(*batches(EVEN, EVEN, EVEN), target=target)
         assert table["verdict"].tolist() == ["safe"] * 3
         assert (table["composition"] < 0.1).all()
-        assert (table["matched"] > 0.97).all()  # a few cells that are far from all may be alone
+        assert (table["matched"] > 0.97).all()  # a few outlying cells may be unmatched
 
     @pytest.mark.parametrize(("mild", "strong"), [((3, 2, 1, 1, 1), (20, 1, 1, 1, 1))])
     def test_grows_with_the_difference(self, mild, strong):
         found = [
-            diagnose(*batches(EVEN, EVEN, odd))["composition"]["b2"] for odd in (EVEN, mild, strong)
+            diagnose(*batches(EVEN, EVEN, shares))["composition"]["b2"]
+            for shares in (EVEN, mild, strong)
         ]
         assert found == sorted(found)
         # Total variation between the shares, as they were drawn from.
         expected = np.abs(np.array(strong) / sum(strong) - 0.2).sum() / 2
         assert found[-1] == pytest.approx(expected, abs=0.12)
 
-    def test_moment_target_is_warned_of_and_the_population_target_is_not(self):
+    def test_only_the_moment_target_minds_different_compositions(self):
         Z, batch = batches(EVEN, (1, 0, 0, 0, 0), (0, 0, 0, 1, 1))
         moment = diagnose(Z, batch)
-        assert moment["verdict"]["b1"].startswith("leave alone: its composition is unlike")
+        assert moment["verdict"]["b1"].startswith("leave alone: its composition is very different")
         population = diagnose(Z, batch, target="population")
         assert not population["verdict"].str.contains("composition").any()
 
 
-class TestBlur:
-    """Types that overlap: whoever differs in composition then, may as well differ by batch."""
+class TestOverlap:
+    """If types overlap, a difference in composition looks like a batch effect."""
 
-    ODD = (20, 1, 1, 1, 1)
+    SKEWED = (20, 1, 1, 1, 1)
     MANY = 1000  # cells a batch: enough populations for all groups
 
-    def blurred(self, *shares):
+    def overlapping(self, *shares):
         Z, batch = batches(*shares, n=self.MANY)
         noise = 5.0 * np.random.default_rng(5).normal(size=(len(Z), Z.shape[1] + 16))
         noise[:, : Z.shape[1]] += Z
@@ -67,25 +70,25 @@ class TestBlur:
     def test_is_the_variance_between_groups(self):
         Z, batch = batches(EVEN, EVEN, shift=0.0, n=self.MANY)
         table = diagnose(Z, batch, target="population")
-        # The types are known here: what is not between them is the noise of each coordinate, of variance 1.
+        # The types are known here. The variance within them is that of the noise, 1 in each coordinate.
         expected = 1.0 - 8.0 / Z.var(0).sum()
         assert table["distinct"].to_numpy() == pytest.approx([expected] * 2, abs=0.02)
 
-    def test_different_compositions_that_blur_are_left_alone(self):
-        table = diagnose(*self.blurred(EVEN, EVEN, self.ODD), target="population")
+    def test_different_compositions_of_overlapping_types_are_left_alone(self):
+        table = diagnose(*self.overlapping(EVEN, EVEN, self.SKEWED), target="population")
         assert (table["distinct"] < 0.5).all()
         assert table["verdict"]["b2"].startswith("leave alone: its composition differs")
-        # The same shares of types that are told apart easily, and blurred ones in the same shares: no reason.
-        clear = batches(EVEN, EVEN, self.ODD, n=self.MANY)
+        # Neither different shares of separate types nor equal shares of overlapping types are a reason.
+        clear = batches(EVEN, EVEN, self.SKEWED, n=self.MANY)
         assert diagnose(*clear, target="population")["distinct"].min() > 0.9
-        for Z, batch in (clear, self.blurred(EVEN, EVEN, EVEN)):
+        for Z, batch in (clear, self.overlapping(EVEN, EVEN, EVEN)):
             verdicts = diagnose(Z, batch, target="population")["verdict"]
-            assert not verdicts.str.contains("blur").any()
+            assert not verdicts.str.contains("overlap").any()
 
     @pytest.mark.parametrize("n", [80, 100, 300, 1000])
     @pytest.mark.parametrize("given", [False, True])
-    def test_many_types_that_are_far_apart_never_blur(self, n, given):
-        """However few groups there are to tell many types with."""
+    def test_many_separate_types_never_overlap(self, n, given):
+        """Even if there are fewer groups than types."""
         rng = np.random.default_rng(2)
         types = rng.normal(size=(15, 30)) * 6.0
         share = [np.ones(15), np.ones(15), np.r_[10.0, 10.0, np.ones(13)]]
@@ -93,33 +96,33 @@ class TestBlur:
         Z, batch = types[kinds] + rng.normal(size=(3 * n, 30)), np.repeat(["a", "b", "c"], n)
         model = BatchProx(target="population")
         model.fit(Z, batch=batch, population=kinds if given else None)
-        assert not diagnose(Z, batch, model=model)["verdict"].str.contains("blur").any()
+        assert not diagnose(Z, batch, model=model)["verdict"].str.contains("overlap").any()
 
-    def test_refine_warns_of_it(self):
-        Z, batch = self.blurred(EVEN, EVEN, self.ODD)
+    def test_refine_warns(self):
+        Z, batch = self.overlapping(EVEN, EVEN, self.SKEWED)
         obs = pd.DataFrame({"batch": batch}, index=[f"cell{i}" for i in range(len(Z))])
         adata = ad.AnnData(np.zeros((len(Z), 1)), obs, obsm={"X_pca": Z})
         for target in ("population", "moment"):
             with pytest.warns(
-                UserWarning, match="Batches differ in composition .*b2.* blur into"
+                UserWarning, match="Batches differ in composition .*b2.* overlap so much"
             ) as w:
                 refine(adata, "batch", target=target)
-            # What does not help is not advised.
+            # The population target would not help, so it is not advised.
             assert "target='population'" not in str(w[0].message)
-            with pytest.warns(UserWarning, match="blur into"):
+            with pytest.warns(UserWarning, match="overlap so much"):
                 refine(adata, "batch", target=target, diagnose=True)
             verdicts = adata.uns["X_pca_batchprox"]["diagnosis"]["verdict"]
             assert "target='population'" not in " ".join(verdicts)
 
 
 class TestPartners:
-    def test_a_type_of_its_own_has_none(self):
+    def test_a_type_that_one_batch_has_is_unmatched(self):
         Z, batch = batches((1, 1, 1, 1, 0), (0, 1, 1, 1, 1))
         table = diagnose(Z, batch, target="population")
         assert table["matched"].to_numpy() == pytest.approx([0.75, 0.75], abs=0.06)
 
     @pytest.mark.parametrize("target", ["moment", "population"])
-    def test_batches_that_share_nothing_are_to_be_left_alone(self, target):
+    def test_batches_without_a_common_type_are_left_alone(self, target):
         Z, batch = batches((1, 1, 0, 0, 0), (0, 0, 1, 1, 1))
         table = diagnose(Z, batch, target=target)
         assert table["verdict"].str.startswith("leave alone: ").all()
@@ -127,7 +130,7 @@ class TestPartners:
         assert table["composition"].isna().all()
 
 
-def test_movement_and_scales_are_the_models():
+def test_movement_and_scales_are_those_of_the_model():
     Z, batch = batches(EVEN, EVEN, shift=3.0)
     model = BatchProx(rounds=None).fit(Z, batch=batch)
     table = diagnose(Z, batch, model=model)
@@ -140,13 +143,13 @@ def test_movement_and_scales_are_the_models():
 def test_neighbours_kept():
     Z, batch = batches(EVEN, EVEN)
     assert (diagnose(Z, batch, strength=0.0)["neighbours_kept"] == 1).all()
-    squeezed = Z * np.geomspace(1e-3, 1.0, 8)  # spreads are matched, not the shape within a batch
+    squeezed = Z * np.geomspace(1e-3, 1.0, 8)  # the target equalises spreads, not shapes
     squeezed[batch == "b1"] = Z[batch == "b1"]
     kept = diagnose(squeezed, batch, rounds=None)["neighbours_kept"]
     assert kept["b0"] < 0.9
 
 
-def test_one_batch_has_nothing_to_be_compared_with():
+def test_one_batch_has_no_composition():
     table = diagnose(cells(EVEN)[0], ["only"] * 400)
     assert table["composition"].isna().all()
     assert table["moved"].to_numpy() == pytest.approx([0.0], abs=1e-6)
@@ -185,3 +188,41 @@ class TestRefine:
         kept = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
         assert kept["batch"].tolist() == ["b0", "b1"]
         assert kept["verdict"].tolist() == ["safe", "safe"]
+
+
+class TestModels:
+    def test_a_model_or_parameters(self):
+        Z, batch = batches(EVEN, EVEN)
+        model = BatchProx().fit(Z, batch=batch)
+        with pytest.raises(
+            ValueError, match="either a fitted model or parameters, found both: rounds"
+        ):
+            diagnose(Z, batch, model=model, rounds=2)
+
+    def test_a_model_that_is_not_fitted(self):
+        Z, batch = batches(EVEN, EVEN)
+        with pytest.raises(ValueError, match="not fitted"):
+            diagnose(Z, batch, model=BatchProx())
+
+    @pytest.mark.parametrize("name", ["a", "b5", "z"])
+    def test_a_batch_that_the_model_does_not_know(self, name):
+        Z, batch = batches(EVEN, EVEN)
+        model = BatchProx().fit(Z, batch=batch)
+        with pytest.raises(ValueError, match=f"unseen '{name}'|{name!r}"):
+            diagnose(Z, np.where(batch == "b1", name, batch), model=model)
+
+    def test_one_batch_has_nothing_to_match(self):
+        Z, batch = batches(EVEN, EVEN)
+        one = batch == "b0"
+        for target in ("moment", "population"):
+            table = diagnose(Z[one], batch[one], target=target)
+            assert "leave alone" not in table["verdict"]["b0"]
+
+    def test_nothing_that_moves_is_no_reason_to_warn(self):
+        Z, batch = batches(EVEN, (1, 0, 0, 0, 0))
+        adata = ad.AnnData(obs=pd.DataFrame({"batch": batch}, index=np.arange(len(Z)).astype(str)))
+        adata.obsm["X_pca"] = Z
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            refine(adata, "batch", strength=0.0)
+            refine(adata, "batch", rounds=0)

@@ -1,3 +1,5 @@
+"""The quick look: same and different compositions, whatever the batch effect."""
+
 import warnings
 
 import numpy as np
@@ -9,20 +11,20 @@ from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments
 from scbatchprox.diagnosis.quick_look import (
-    BATCHES,
-    CELLS,
+    MAX_BATCHES,
+    MAX_CELLS,
     quick_composition,
     quick_look,
-    quick_most,
+    quick_sample_sizes,
 )
 from scbatchprox.diagnosis.table import quick_warning
 
 EVEN = (1, 1, 1, 1, 1)
-ODD = (20, 1, 1, 1, 1)
+SKEWED = (20, 1, 1, 1, 1)
 
 
 def batches(*shares, n=600, d=8, shift=1.0, scale=1.0, apart=8.0, seed=0):
-    """Batches of five types in the given shares, each shifted and its coordinates scaled in its own way."""
+    """Batches of five types in the given shares, each with its own shift and scales."""
     rng = np.random.default_rng(seed)
     types = np.random.default_rng(1).normal(size=(5, d)) * apart
     parts = []
@@ -48,16 +50,16 @@ class TestSameComposition:
     @pytest.mark.parametrize("shift", [0.0, 0.3, 1.0, 3.0, 10.0, 100.0])
     @pytest.mark.parametrize("scale", [1.0, 1.5])
     @pytest.mark.parametrize("n_batches", [2, 5])
-    def test_shifted_and_scaled_batches_are_no_reason(self, shift, scale, n_batches):
+    def test_shifts_and_scales_are_not_composition(self, shift, scale, n_batches):
         Z, batch = batches(*[EVEN] * n_batches, shift=shift, scale=scale)
         assert look(Z, batch).composition.max() < 0.2
         assert warning(Z, batch) is None
 
     @pytest.mark.parametrize("seed", range(5))
     @pytest.mark.parametrize("apart", [0.5, 2.0, 30.0])
-    def test_types_that_blur_or_are_points(self, seed, apart):
-        Z, _ = batches(EVEN, ODD, seed=seed, apart=apart)
-        half = np.random.default_rng(seed).integers(0, 2, len(Z))  # says nothing of the cells
+    def test_types_that_overlap_or_are_points(self, seed, apart):
+        Z, _ = batches(EVEN, SKEWED, seed=seed, apart=apart)
+        half = np.random.default_rng(seed).integers(0, 2, len(Z))  # independent of the cells
         assert look(Z + 5.0 * half[:, None], half).composition.max() < 0.2
 
     @pytest.mark.parametrize("shift", [1.0, 10.0, 30.0])
@@ -80,7 +82,7 @@ class TestSameComposition:
 class TestDifferentCompositions:
     @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0])
     def test_warns_and_names_the_batch(self, shift):
-        message = warning(*batches(EVEN, EVEN, EVEN, EVEN, ODD, shift=shift))
+        message = warning(*batches(EVEN, EVEN, EVEN, EVEN, SKEWED, shift=shift))
         assert message.startswith("Batches differ in composition (b4): the moment target moves")
         assert "target='population'" in message
 
@@ -100,30 +102,32 @@ class TestDifferentCompositions:
         names = Labels.of(batch, len(Z)).batches
         assert set(names[found > 0.3]) == {f"b{i}" for i in range(95, 100)}
 
-    def test_blurred_types_have_the_other_sentence(self):
-        Z, batch = batches(EVEN, EVEN, ODD, n=1000, shift=0.0)
+    def test_overlapping_types_have_another_warning(self):
+        Z, batch = batches(EVEN, EVEN, SKEWED, n=1000, shift=0.0)
         noise = 5.0 * np.random.default_rng(5).normal(size=(len(Z), Z.shape[1] + 16))
         noise[:, : Z.shape[1]] += Z
         assert "b2" in warning(noise, batch)
-        assert "no target can tell like from unlike" in warning(noise, batch)
+        assert "no target can match them" in warning(noise, batch)
         assert look(Z, batch).distinct > 0.9
 
     def test_grows_with_the_difference(self):
         mild = (3, 2, 1, 1, 1)
-        found = [look(*batches(EVEN, EVEN, odd)).composition[2] for odd in (EVEN, mild, ODD)]
+        found = [
+            look(*batches(EVEN, EVEN, shares)).composition[2] for shares in (EVEN, mild, SKEWED)
+        ]
         assert found == sorted(found)
         assert found[1] < 0.3
         assert found[2] == pytest.approx(20 / 24 - 0.2, abs=0.15)
 
-    def test_says_what_the_diagnosis_says(self):
-        for shares in ((EVEN, EVEN, EVEN), (EVEN, EVEN, EVEN, ODD)):
+    def test_agrees_with_the_diagnosis(self):
+        for shares in ((EVEN, EVEN, EVEN), (EVEN, EVEN, EVEN, SKEWED)):
             Z, batch = batches(*shares)
             full = diagnose(Z, batch)["composition"].to_numpy()
             np.testing.assert_allclose(look(Z, batch).composition, full, atol=0.15)
 
 
 class TestInvariance:
-    Z, batch = batches(EVEN, (3, 2, 1, 1, 1), ODD, EVEN, shift=2.0)
+    Z, batch = batches(EVEN, (3, 2, 1, 1, 1), SKEWED, EVEN, shift=2.0)
 
     def test_order_of_cells(self):
         order = np.random.default_rng(3).permutation(len(self.Z))
@@ -134,8 +138,9 @@ class TestInvariance:
     def test_order_within_a_sample(self):
         code = np.unique(self.batch, return_inverse=True)[1]
         order = np.random.default_rng(3).permutation(len(code))
-        here = quick_composition(self.Z, code, 4)
-        there = quick_composition(self.Z[order], code[order], 4)
+        moments = Moments.of(self.Z, code)
+        here = quick_composition(self.Z, code, moments)
+        there = quick_composition(self.Z[order], code[order], moments)
         np.testing.assert_allclose(here.composition, there.composition, atol=0.02)
 
     def test_names_of_batches(self):
@@ -150,17 +155,23 @@ class TestInvariance:
     def test_units_and_origin(self, scale, offset):
         here = look(self.Z, self.batch).composition
         there = look(scale * self.Z + offset, self.batch).composition
-        # Other cells are drawn, since their content is another.
+        # Cells are drawn by their values, so this sample has other cells.
         np.testing.assert_allclose(here, there, atol=0.1)
         code = np.unique(self.batch, return_inverse=True)[1]
-        same = [quick_composition(Z, code, 4) for Z in (self.Z, scale * self.Z + offset)]
+        same = [
+            quick_composition(Z, code, Moments.of(Z, code))
+            for Z in (self.Z, scale * self.Z + offset)
+        ]
         np.testing.assert_allclose(same[0].composition, same[1].composition, atol=0.02)
 
-    def test_the_same_each_time_and_for_every_type(self):
+    def test_repeated_and_sparse_looks_are_equal(self):
         here = look(self.Z, self.batch)
         np.testing.assert_array_equal(here.composition, look(self.Z, self.batch).composition)
         code = np.unique(self.batch, return_inverse=True)[1]
-        dense, sparse = (quick_composition(Z, code, 4) for Z in (self.Z, sp.csr_array(self.Z)))
+        dense, sparse = (
+            quick_composition(Z, code, Moments.of(self.Z, code))
+            for Z in (self.Z, sp.csr_array(self.Z))
+        )
         np.testing.assert_array_equal(dense.composition, sparse.composition)
 
     def test_the_seed_hardly_matters(self):
@@ -187,7 +198,7 @@ class TestUnknown:
         assert warning(Z[keep], batch[keep]) is None
 
     @pytest.mark.parametrize("d", [1, 3])
-    def test_cells_that_are_all_the_same(self, d):
+    def test_identical_cells(self, d):
         Z, batch = np.ones((100, d)), np.repeat(["a", "b"], 50)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -203,23 +214,23 @@ class TestUnknown:
             assert np.isfinite(look(Z, batch).composition).all()
 
 
-def test_looks_at_few_cells_however_many_there_are():
-    assert quick_most(np.array([10**7] * 4)).tolist() == [1000] * 4
-    assert quick_most(np.array([10**7] * 20)).sum() <= CELLS
-    assert quick_most(np.array([30, 10**6] * 50)).tolist() == [30, 60] * 50
+def test_the_sample_is_small_for_any_number_of_cells():
+    assert quick_sample_sizes(np.array([10**7] * 4)).tolist() == [1000] * 4
+    assert quick_sample_sizes(np.array([10**7] * 20)).sum() <= MAX_CELLS
+    assert quick_sample_sizes(np.array([30, 10**6] * 50)).tolist() == [30, 60] * 50
 
 
 class TestVeryManyBatches:
-    def test_only_the_largest_are_looked_at(self):
-        n = np.random.default_rng(0).permutation(np.arange(30, 30 + 5 * BATCHES))
-        most = quick_most(n)
-        assert (most > 0).sum() == BATCHES
+    def test_only_the_largest_are_sampled(self):
+        n = np.random.default_rng(0).permutation(np.arange(30, 30 + 5 * MAX_BATCHES))
+        most = quick_sample_sizes(n)
+        assert (most > 0).sum() == MAX_BATCHES
         assert n[most > 0].min() > n[most == 0].max()
 
-    def test_one_that_differs_is_found_among_them(self):
-        Z, batch = batches(*[EVEN] * 149, ODD, n=80)
+    def test_a_large_batch_that_differs_is_found(self):
+        Z, batch = batches(*[EVEN] * 149, SKEWED, n=80)
         Z = np.concatenate([Z, Z[batch == "b149"]])  # the largest batch, with every cell twice
         batch = np.concatenate([batch, ["b149"] * 80])
         assert "(b149)" in warning(Z, batch)
         found = look(Z, batch).composition
-        assert np.isnan(found).sum() == 150 - BATCHES
+        assert np.isnan(found).sum() == 150 - MAX_BATCHES

@@ -1,4 +1,4 @@
-"""Locks: one writer, none left by the dead, and no writing where there are none."""
+"""Locks: one writer, none held by a killed process, and no writing on systems without locks."""
 
 import errno
 import multiprocessing
@@ -32,7 +32,7 @@ def path(request, tmp_path):
 
 @pytest.fixture
 def cells(tmp_path):
-    """A file and a store, both with two batches."""
+    """An .h5ad file and a .zarr store with two batches each."""
     rng = np.random.default_rng(0)
     obs = pd.DataFrame({"batch": ["a", "b"] * 50}, index=[str(i) for i in range(100)])
     adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(100, 3)).astype(np.float32)})
@@ -42,7 +42,7 @@ def cells(tmp_path):
 
 
 def waiting(script, *arguments):
-    """Another process that has run a script, and waits."""
+    """Start another process that runs a script and then waits."""
     script += "\nprint('ready', flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", "import os, sys\n" + script, *map(str, arguments)],
@@ -54,7 +54,7 @@ def waiting(script, *arguments):
     return process
 
 
-def end(process):
+def kill(process):
     process.send_signal(signal.SIGKILL)
     process.communicate()
 
@@ -72,7 +72,7 @@ def test_one_writer(path):
         pass
     with locked(path):
         pass
-    assert os.listdir(path.parent) == ["cells"]  # nothing is left beside what is a user's
+    assert os.listdir(path.parent) == ["cells"]  # no file is left beside the user's
     assert before is None or path.read_text() == before
 
 
@@ -82,7 +82,7 @@ def test_a_killed_process_holds_no_lock(path):
         with pytest.raises(InUse), locked(path):
             pass
     finally:
-        end(process)
+        kill(process)
     with locked(path):
         pass
 
@@ -101,8 +101,8 @@ def test_a_forked_process_does_not_keep_the_lock(path):
         child.join()
 
 
-def test_version_0_1_0_is_seen_and_sees(path):
-    """It took ``flock`` on the very same file or folder."""
+def test_locks_work_together_with_version_0_1_0(path):
+    """It used ``flock`` on the same file or folder."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     handle = os.open(path, flags)
     try:
@@ -122,7 +122,7 @@ def test_a_file_that_another_program_has_open_is_not_written_to(cells):
         with pytest.raises(InUse):
             refine_file(path, "batch")
     finally:
-        end(process)
+        kill(process)
     refine_file(path, "batch")
     with h5py.File(path) as file:
         assert "X_pca_batchprox" in file["obsm"]
@@ -140,7 +140,7 @@ def changes(folder):
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 @pytest.mark.parametrize("kind", ["h5ad", "zarr", "atlas", "experiments"])
 def test_no_locks_no_writing(cells, monkeypatch, kind, number):
-    def none(*_):
+    def no_locks(*_):
         raise OSError(number, os.strerror(number))
 
     def content():
@@ -149,29 +149,29 @@ def test_no_locks_no_writing(cells, monkeypatch, kind, number):
         }
 
     before = content()
-    monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(InputError) as caught:
         changes(cells)[kind]()
-    said = str(caught.value)
-    assert said.startswith("Expected a file system with locks to write to ")
-    assert os.strerror(number) in said
-    assert said.count(". ") == 0  # one sentence
+    message = str(caught.value)
+    assert message.startswith("Expected a file system with locks to write to ")
+    assert os.strerror(number) in message
+    assert message.count(". ") == 0  # one sentence
     assert {p: b for p, b in content().items() if p.name != "rows"} == before
-    refine_file(cells / "cells.h5ad", "batch", out=cells / "out.h5ad")  # needs none
+    refine_file(cells / "cells.h5ad", "batch", out=cells / "out.h5ad")  # needs no lock
 
 
-def test_a_folder_on_nfs_is_locked_beside(tmp_path, monkeypatch):
-    """There only what is open for writing can be locked, which a folder cannot be."""
+def test_a_folder_on_nfs_has_a_lock_file(tmp_path, monkeypatch):
+    """NFS can lock only what is open for writing, and a folder cannot be."""
     real = fcntl.flock
 
-    def of_nfs(handle, how):
+    def nfs_flock(handle, how):
         if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         real(handle, how)
 
     (tmp_path / "cells.zarr").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "cells.zarr")
-    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    monkeypatch.setattr(fcntl, "flock", nfs_flock)
     with (
         locked(tmp_path / "cells.zarr"),
         pytest.raises(InUse, match="link"),
@@ -181,15 +181,15 @@ def test_a_folder_on_nfs_is_locked_beside(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == [".cells.zarr.lock", "cells.zarr", "link"]
 
 
-def test_windows_locks_beside(path, monkeypatch):
-    """Its locks keep readers out, so a lock is never the data itself."""
+def test_windows_uses_a_lock_file(path, monkeypatch):
+    """Its locks exclude readers, so the data itself is never locked."""
     monkeypatch.setattr(locks, "_WINDOWS", True)
     with locked(path), pytest.raises(InUse, match=str(path)), locked(path):
         pass
     assert sorted(os.listdir(path.parent)) == [".cells.lock", "cells"]
 
 
-def test_a_file_of_its_own_is_not_emptied(tmp_path):
+def test_a_lock_file_is_not_emptied(tmp_path):
     (tmp_path / "lock").write_text("kept")
     with locked_by(tmp_path / "lock", "the atlas"):
         with (
@@ -197,13 +197,13 @@ def test_a_file_of_its_own_is_not_emptied(tmp_path):
             locked_by(tmp_path / "lock", "the atlas"),
         ):
             pass
-        with pytest.raises(filelock.Timeout):  # of any version of filelock
+        with pytest.raises(filelock.Timeout):  # in any version of filelock
             filelock.FileLock(tmp_path / "lock", timeout=0).acquire()
     assert (tmp_path / "lock").read_text() == "kept"
 
 
 def test_a_system_without_fcntl(cells):
-    """Windows has none: importing, reading and writing elsewhere work; in place says what is missing."""
+    """As on Windows: importing, reading and writing to another file work; in place is refused."""
     script = """
 import sys
 sys.modules["fcntl"] = None

@@ -1,4 +1,4 @@
-"""Files that version 0.1.0 wrote: they load, apply as they did, and grow as far as they can."""
+"""Files of version 0.1.0: they load, give the same results, and can be extended where possible."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ def expected():
 
 @pytest.fixture
 def arrival(expected):
-    """Cells of a batch that none of the files has."""
+    """Cells of a batch that is in none of the files."""
     return expected["new"] + 0.1, np.full(len(expected["new"]), "e")
 
 
@@ -30,14 +30,14 @@ def model_of(name):
 
 
 def atlas_of(kind, tmp_path):
-    """A copy: opening one for writing puts a lock beside it."""
+    """Open a copy, because opening an atlas creates a lock file in it."""
     return Atlas(shutil.copytree(FILES / f"atlas_{kind}", tmp_path / kind))
 
 
 def applied(model, Z, batch):
-    """What the rows of a model make of cells, and how far version 0.1.0 may have been from that.
+    """Return cells mapped by the rows of a model, and a bound on the error of version 0.1.0.
 
-    It left out populations whose weight is below exp(-8) of the largest.
+    It omitted populations whose weight is below exp(-8) of the largest.
     """
     rows = model.adapter_
     if rows.anchors is None:
@@ -54,8 +54,8 @@ def applied(model, Z, batch):
     )
 
 
-def assert_as_then(model, Z, batch, expected):
-    """As exact as single precision of distances, and as near to what there was as that was to this."""
+def assert_same_result(model, Z, batch, expected):
+    """The result is exact up to single-precision distances, and within the bound of the old result."""
     found = model.transform(Z, batch=batch)
     exact, bound = applied(model, Z, batch)
     tiny = (1e-6 if model.adapter_.anchors is not None else 1e-12) * np.abs(expected).max()
@@ -69,23 +69,23 @@ class TestApplying:
     def test_models(self, kind, expected):
         Z, batch = expected["Z"], expected["batch"]
         assert np.abs(expected[kind] - Z).max() > 0.1
-        assert_as_then(model_of(kind), Z, batch, expected[kind])
+        assert_same_result(model_of(kind), Z, batch, expected[kind])
         grown, new = model_of(f"{kind}_grown"), expected["new"]
-        assert_as_then(grown, Z, batch, expected[kind])
-        assert_as_then(grown, new, np.full(len(new), "d"), expected[f"{kind}_grown"])
+        assert_same_result(grown, Z, batch, expected[kind])
+        assert_same_result(grown, new, np.full(len(new), "d"), expected[f"{kind}_grown"])
 
     def test_atlases(self, kind, expected, tmp_path):
         atlas, new = atlas_of(kind, tmp_path), expected["new"]
         assert atlas.version == 3
         model = atlas.model
-        assert_as_then(model, expected["Z"], expected["batch"], expected[kind])
-        assert_as_then(model, new, np.full(len(new), "d"), expected[f"{kind}_grown"])
+        assert_same_result(model, expected["Z"], expected["batch"], expected[kind])
+        assert_same_result(model, new, np.full(len(new), "d"), expected[f"{kind}_grown"])
 
     def test_saving_again(self, kind, expected, tmp_path):
         model = model_of(kind)
         model.save(tmp_path / "again.safetensors")
         again = BatchProx.load(tmp_path / "again.safetensors")
-        assert_as_then(again, expected["Z"], expected["batch"], expected[kind])
+        assert_same_result(again, expected["Z"], expected["batch"], expected[kind])
 
 
 @pytest.mark.parametrize("grown", ["", "_grown"])
@@ -94,7 +94,7 @@ class TestGrowing:
         Z, batch = arrival
         model = model_of(f"moment{grown}").partial_fit(Z, batch=batch)
         assert "e" in model.batches_
-        assert_as_then(model, expected["Z"], expected["batch"], expected["moment"])
+        assert_same_result(model, expected["Z"], expected["batch"], expected["moment"])
         model_of(f"moment{grown}").partial_fit(Z, batch=batch, policy="refit")
 
     def test_population_models_need_a_refit(self, grown, arrival, expected):
@@ -102,11 +102,11 @@ class TestGrowing:
         model = model_of(f"population{grown}")
         with pytest.raises(ValueError, match="version 0.1.0.*policy='refit'"):
             model.partial_fit(Z, batch=batch)
-        assert "e" not in model.batches_  # an error leaves it as it was
+        assert "e" not in model.batches_  # an error leaves the model unchanged
         model.partial_fit(Z, batch=batch, policy="refit")
         assert "e" in model.batches_
         assert np.isfinite(model.transform(expected["Z"], batch=expected["batch"])).all()
-        # It has a consensus from then on.
+        # After the refit it has a consensus.
         model.partial_fit(Z, batch=np.full(len(Z), "f"))
         assert "f" in model.batches_
 

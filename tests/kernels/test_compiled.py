@@ -1,4 +1,4 @@
-"""When loops are compiled, and what is said of it: in processes of their own, since numba remembers."""
+"""When loops are compiled, and what is logged: in separate processes, since numba keeps compiled code."""
 
 import os
 import pickle
@@ -33,22 +33,22 @@ def fresh(script, cache):
 
 @pytest.fixture(scope="module")
 def cold_and_warm(tmp_path_factory):
-    """The same work twice, without and with code on disk."""
+    """The same work twice, without and with cached code."""
     cache = tmp_path_factory.mktemp("numba")
     return fresh(FIT, cache), fresh(FIT, cache)
 
 
-def test_one_line_says_that_code_is_compiled(cold_and_warm):
+def test_compiling_logs_one_line(cold_and_warm):
     cold, _ = cold_and_warm
     assert cold.stderr.splitlines().count(SAID) == 1
 
 
-def test_nothing_is_said_of_code_that_is_kept(cold_and_warm):
+def test_cached_code_logs_nothing(cold_and_warm):
     _, warm = cold_and_warm
     assert SAID not in warm.stderr
 
 
-def test_nothing_is_said_of_code_of_others(tmp_path):
+def test_code_of_other_packages_logs_nothing(tmp_path):
     script = (
         "import numpy as np, numba\n"
         "from scbatchprox.kernels.loops import _affine\n"
@@ -87,13 +87,13 @@ threads = [threading.Thread(target=work) for _ in range(6)]
 assert len(results) == 6 and all((found == results[0]).all() for found in results)
 expected = [[Z[codes == b].sum(0), (Z[codes == b] ** 2).sum(0)] for b in range(4)]
 np.testing.assert_allclose(results[0], expected)
-assert len(loops._add_sums._made().signatures) == 1
+assert len(loops._add_sums._compile().signatures) == 1
 """
     assert fresh(script, tmp_path).stderr.count(SAID) == 1
 
 
 @pytest.mark.parametrize("name", ["_add_sums", "_affine", "_first_rows"])
-def test_loops_are_sent_by_name(name):
+def test_loops_are_pickled_by_name(name):
     cloudpickle = pytest.importorskip("cloudpickle")
     loop = getattr(loops, name)
     for tool in (pickle, cloudpickle):
@@ -101,7 +101,7 @@ def test_loops_are_sent_by_name(name):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_one_version_serves_what_can_be_written_to_and_what_cannot(rng, dtype):
+def test_one_version_for_writeable_and_read_only_arrays(rng, dtype):
     Z, codes = rng.normal(size=(50, 3)).astype(dtype), np.zeros(50, np.int32)
     scale, shift = np.full((1, 3), 2.0), np.ones((1, 3))
     found, kept = [], []
@@ -112,6 +112,6 @@ def test_one_version_serves_what_can_be_written_to_and_what_cannot(rng, dtype):
         loops.add_sums(Z, codes, shift, np.zeros(1, np.int64), sums, 16)
         assert loops.affine(Z, codes, scale, shift, out)
         found.append(np.concatenate([sums.ravel(), out.ravel()]))
-        kept.append([len(loop._made().signatures) for loop in (loops._add_sums, loops._affine)])
+        kept.append([len(loop._compile().signatures) for loop in (loops._add_sums, loops._affine)])
     np.testing.assert_array_equal(*found)
     assert kept[0] == kept[1]

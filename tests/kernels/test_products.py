@@ -1,4 +1,4 @@
-"""Products over cells against plain loops in doubles: k-means, nearest centres, moments and mixtures."""
+"""Matrix products over cells, compared with plain loops: k-means, nearest centres, moments, mixtures."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def threads():
 
 
 def slow_plus_plus(X, weight, draws):
-    """One row at a time, in doubles."""
+    """One row at a time, in double precision."""
     near, chosen = np.ones(len(X)), []
     for draw in draws:
         mass = weight * near
@@ -55,14 +55,15 @@ def slow_lloyd(X, weight, C, rounds):
 
 class TestKMeans:
     @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 6), st.booleans())
-    def test_is_the_slow_one(self, seed, k, d, weighted):
+    def test_equals_plain_loops(self, seed, k, d, weighted):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(150, d)).astype(np.float32)
         weight = rng.uniform(0, 3, 150) if weighted else np.ones(150)
         draws = np.random.default_rng(1).random(k)
-        wide = X.astype(float)
-        assert plus_plus(X, weight, draws).tolist() == slow_plus_plus(wide, weight, draws)
-        expected = slow_lloyd(wide, weight, wide[slow_plus_plus(wide, weight, draws)], 5)
+        doubles = X.astype(float)
+        first = slow_plus_plus(doubles, weight, draws)
+        assert plus_plus(X, weight, draws).tolist() == first
+        expected = slow_lloyd(doubles, weight, doubles[first], 5)
         result = kmeans(X, weight, k, 5, np.random.default_rng(1))
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
@@ -76,12 +77,12 @@ class TestKMeans:
         ]
         theirs = []
         for seed in range(5):
-            # Their default tries several rows for each centre and takes the best.
+            # The default of scikit-learn tries several rows for each centre and takes the best.
             start, _ = kmeans_plusplus(X, k, random_state=seed, n_local_trials=1)
             theirs.append(KMeans(k, init=start, n_init=1, max_iter=8).fit(X).inertia_)
         assert np.mean(ours) < 1.05 * np.mean(theirs)
 
-    def test_finds_what_is_apart(self, rng):
+    def test_finds_distant_groups(self, rng):
         at = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0], [100.0, 100.0]])
         kind = rng.integers(0, 4, 400)
         X = (at[kind] + rng.normal(size=(400, 2)) - 50.0).astype(np.float32)
@@ -89,8 +90,8 @@ class TestKMeans:
         means = np.stack([X[kind == t].mean(0, dtype=float) for t in range(4)])
         np.testing.assert_allclose(C[np.lexsort(C.T)], means[np.lexsort(means.T)], atol=1e-4)
 
-    def test_equal_rows_are_drawn_once_wherever_they_are(self, rng):
-        """Far from the origin products round, but a row is at distance 0 from itself."""
+    def test_equal_rows_are_drawn_once_far_from_the_origin(self, rng):
+        """Products have rounding errors there, but the distance of equal rows must be 0."""
         rows = (1000.0 + rng.normal(size=(4, 30))).astype(np.float32)
         X = rows[rng.integers(0, 4, 300)]
         assert len(plus_plus(X, np.ones(300), rng.random(20))) == 4
@@ -98,7 +99,7 @@ class TestKMeans:
 
 class TestRuns:
     @given(st.integers(0, 10_000), st.sampled_from([1, 3, 300, 70_000]), st.integers(1, 400))
-    def test_hold_every_row_once(self, seed, n_batches, n):
+    def test_contain_every_row_once(self, seed, n_batches, n):
         rng = np.random.default_rng(seed)
         codes = rng.integers(0, n_batches, n).astype(np.int32)
         order, start = sorted_rows(codes, n_batches)
@@ -106,9 +107,9 @@ class TestRuns:
         np.testing.assert_array_equal(np.diff(start), np.bincount(codes, minlength=n_batches))
 
     @pytest.mark.parametrize("step", [7, 64, 10_000])
-    def test_are_cut_by_the_codes_alone(self, rng, monkeypatch, threads, step):
+    def test_do_not_depend_on_threads(self, rng, monkeypatch, threads, step):
         monkeypatch.setattr(_runs, "PART_ROWS", step)
-        monkeypatch.setattr(_runs, "ROWS_A_BATCH", 1)
+        monkeypatch.setattr(_runs, "ROWS_PER_BATCH", 1)
         monkeypatch.setattr(_runs, "RUN_ROWS", 5)
         codes = np.sort(rng.integers(0, 4, 300))
         codes[100:250] = rng.integers(0, 4, 150)
@@ -132,7 +133,7 @@ def far_cells(rng, offset, dtype, sizes=(3000, 40, 5, 1)):
     return c.Z.astype(dtype), c.codes
 
 
-class TestMomentsAroundAnchors:
+class TestMomentsOfAnchors:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("offset", [0.0, 1e4, -1e8])
     def test_are_those_of_plain_loops(self, rng, dtype, offset):
@@ -146,13 +147,13 @@ class TestMomentsAroundAnchors:
         for p, (n, mean, m2) in enumerate(expected[k] for k in sorted(expected)):
             assert result.n[p] == n
             np.testing.assert_allclose(result.mean[p], mean, rtol=0, atol=1e-13 * scale)
-            # The oracle's own mean is off by as much as a double is there.
+            # The mean of the oracle has the rounding error of a double of this size.
             np.testing.assert_allclose(
                 result.m2[p], m2, rtol=1e-11, atol=n * (1e-15 * scale) ** 2 + 1e-12
             )
 
     def test_do_not_cancel(self, rng):
-        """Populations of a spread of 1e-4, ten thousand apart."""
+        """Populations with standard deviation 1e-4 and distances of 1e4."""
         center = 1e4 * rng.normal(size=(3, 4))
         near = rng.integers(0, 3, 500)
         Z = center[near] + 1e-4 * rng.normal(size=(500, 4))
@@ -230,7 +231,7 @@ class TestMixtures:
         rng = np.random.default_rng(seed)
         adapter = mixed(rng, K, 7, stretch)
         Z = (3.0 * rng.normal(size=(50, 7))).astype(dtype)
-        Z[0] *= 40.0  # beyond what single precision has exponents for
+        Z[0] *= 40.0  # weights of this cell underflow in single precision
         result = adapter.apply(Z)
         soft, bound = oracles.mixture(
             Z, np.zeros(50, int), adapter.batch, adapter.anchors,
@@ -238,7 +239,7 @@ class TestMixtures:
         )  # fmt: skip
         rounding = 1e-11 if dtype is np.float64 else 1e-6 * (np.abs(Z).max() + 10.0)
         assert (np.abs(result - soft).max(1) <= bound + rounding).all()
-        # Weights are not cut off: what remains is rounding, also of the oracle's own bound.
+        # No weights are ignored, so the error is only rounding.
         near = np.arange(50) > 0
         assert np.abs(result - soft)[near].max() < (1e-4 if dtype is np.float64 else 1e-3)
 
@@ -246,11 +247,11 @@ class TestMixtures:
     def test_far_from_the_origin(self, rng, offset):
         adapter, far = (mixed(np.random.default_rng(3), 20, 5, True, at) for at in (0.0, offset))
         Z = np.round(3.0 * rng.normal(size=(80, 5)), 2)
-        way, far_way = adapter.apply(Z) - Z, far.apply(Z + offset) - (Z + offset)
-        np.testing.assert_allclose(far_way, way, rtol=0, atol=1e-4 + 1e-15 * offset)
+        near_move, far_move = adapter.apply(Z) - Z, far.apply(Z + offset) - (Z + offset)
+        np.testing.assert_allclose(far_move, near_move, rtol=0, atol=1e-4 + 1e-15 * offset)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_do_not_depend_on_threads_nor_company(self, rng, dtype, threads):
+    def test_do_not_depend_on_threads_nor_other_cells(self, rng, dtype, threads):
         adapter = mixed(rng, 33, 51, True)
         Z = (2.0 * rng.normal(size=(20_000, 51))).astype(dtype)
         results = []
@@ -270,8 +271,10 @@ class TestMixtures:
         Z = rng.normal(size=(300, 4)).astype(given)
         out = np.empty(Z.shape, taken)
         adapter.apply(Z, out=out)
-        wide = adapter.apply(Z.astype(np.float64))
-        np.testing.assert_allclose(out, wide, rtol=0, atol=3e-6 if taken is np.float32 else 1e-12)
+        doubles = adapter.apply(Z.astype(np.float64))
+        np.testing.assert_allclose(
+            out, doubles, rtol=0, atol=3e-6 if taken is np.float32 else 1e-12
+        )
 
 
 SCRIPT = """
@@ -293,6 +296,6 @@ print(*{"numba", "llvmlite"} & set(sys.modules))
 """
 
 
-def test_the_population_target_does_not_even_import_the_compiler():
+def test_the_population_target_does_not_import_numba():
     run = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
     assert run.stdout.split() == []

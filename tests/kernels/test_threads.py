@@ -1,4 +1,4 @@
-"""One BLAS thread inside, and what there was before when all are out."""
+"""One BLAS thread inside the context, and the previous number after all threads have left it."""
 
 import threading
 
@@ -10,7 +10,7 @@ from scbatchprox.kernels.threads import one_blas_thread
 
 
 def blas_threads():
-    np.ones((4, 4)) @ np.ones((4, 4))  # so that a library is there to ask
+    np.ones((4, 4)) @ np.ones((4, 4))  # loads the library
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
@@ -27,18 +27,18 @@ def test_one_inside_and_the_same_as_before_outside(two):
         assert blas_threads() == {1}
         with one_blas_thread():
             assert blas_threads() == {1}
-        assert blas_threads() == {1}  # the inner one has left, the outer one has not
+        assert blas_threads() == {1}  # still inside the outer context
     assert blas_threads() == {2}
 
 
-def test_an_error_inside_leaves_nothing_behind(two):
+def test_an_error_inside_restores_the_number(two):
     with pytest.raises(ZeroDivisionError), one_blas_thread():
         1 / 0  # noqa: B018
     assert blas_threads() == {2}
 
 
 def test_threads_may_leave_in_any_order(two):
-    """Each undoing what it found would end with one thread for good."""
+    """If each restored the number that it found, one thread would remain in the end."""
     came, leave = threading.Event(), threading.Event()
 
     def later():

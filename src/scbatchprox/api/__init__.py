@@ -1,1 +1,1 @@
-"""The doors: BatchProx, refine, refine_file."""
+"""What users call: BatchProx, refine, refine_file, diagnose."""

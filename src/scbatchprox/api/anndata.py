@@ -1,4 +1,4 @@
-"""The AnnData door: keys in, ``obsm`` and ``uns`` out."""
+"""Refine an AnnData: reads ``obsm`` and ``obs``, writes ``obsm`` and ``uns``."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def refine(
     Parameters
     ----------
     adata
-        Annotated cells with an embedding in ``obsm``, which may be a Dask array, as in an AnnData
-        opened with :func:`anndata.experimental.read_lazy`: the result is then lazy too.
+        Annotated cells with an embedding in ``obsm``. The embedding may be a Dask array, as in an AnnData
+        opened with :func:`anndata.experimental.read_lazy`; then the result is lazy too.
     batch_key
         Column of ``obs`` with the batch of each cell; several columns mean their combination.
     use_rep
@@ -56,15 +56,15 @@ def refine(
     key_added
         Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
     inplace
-        Write to ``adata``; otherwise return the refined embedding and leave ``adata`` alone.
+        Write to ``adata``; otherwise return the refined embedding and leave ``adata`` unchanged.
     population_key
-        Column of ``obs`` that tells what each batch is made of (a clustering, a coarse annotation), for
-        ``target="population"``, which finds populations itself otherwise.
+        Column of ``obs`` with the population of each cell (a clustering or a coarse annotation), for
+        ``target="population"``. Without it the target finds populations itself.
     diagnose
-        ``True`` says what the refinement did to each batch, in ``uns``; see
-        :func:`scbatchprox.diagnose`. ``None`` does so only where it costs next to nothing (the population
-        target), and otherwise takes a quick look at a sample. Both warn if the target is wrong for
-        batches that differ in composition. ``False`` looks at nothing.
+        ``True`` writes to ``uns`` what the refinement did to each batch; see
+        :func:`scbatchprox.diagnose`. ``None`` does so only if it is cheap (population target), and
+        otherwise checks a small sample. Both warn if batches differ in composition and the target does
+        not allow for it. ``False`` checks nothing.
     target, solver, rounds, lambda_target, mu, lambda_id, strength
         As for :class:`scbatchprox.BatchProx`.
 
@@ -75,8 +75,8 @@ def refine(
     ``obsm[key_added]``
         the refined embedding;
     ``uns[key_added]``
-        what was done: parameters; ``batches``; ``scale`` and ``shift`` of each row, and the batch that it
-        belongs to, ``row_batch``; how far each batch moved; and the history of the rounds.
+        the record: parameters; ``batches``; ``scale`` and ``shift`` of each row, with the row's batch
+        in ``row_batch``; how far each batch moved; and the history of the rounds.
     """
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
@@ -91,9 +91,10 @@ def refine(
         lambda_id=lambda_id,
         strength=strength,
     )
-    model.set_output(transform="default")  # arrays, whatever scikit-learn is told to return
-    given = None if population_key is None else batch_labels(adata.obs, population_key)
-    refined = model.fit_transform(Z, batch=batch, population=given)
+    # Arrays, even if scikit-learn is set to return data frames.
+    model.set_output(transform="default")
+    population = None if population_key is None else batch_labels(adata.obs, population_key)
+    refined = model.fit_transform(Z, batch=batch, population=population)
     table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose)
     if not inplace:
         return refined
@@ -110,9 +111,9 @@ def record(
     batch_key: str | Sequence[str],
     use_rep: str,
 ) -> dict[str, Any]:
-    """Return what a fitted model did, in types that h5ad and zarr can write; ``table`` is a diagnosis."""
+    """Return what a fitted model did, in types that h5ad and zarr can store; ``table`` is a diagnosis."""
     params = {
-        # There is no None in h5ad; the fixed point is what the rounds run to.
+        # h5ad cannot store None, which means the fixed point as the number of rounds.
         name: "fixed point" if value is None else value if np.isscalar(value) else repr(value)
         for name, value in (model.get_params(deep=False) | {"rounds": model.rounds_}).items()
     }

@@ -1,12 +1,15 @@
-"""The door to a diagnosis."""
+"""What a refinement does to each batch, as a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from ..cells import dask as lazy
 from ..core.labels import Labels
 from ..diagnosis.table import diagnosis
+from ..errors import BadValue
 from .estimator import BatchProx
 
 if TYPE_CHECKING:
@@ -18,16 +21,16 @@ __all__ = ["diagnose"]
 def diagnose(
     Z: Any, batch: Any, *, model: BatchProx | None = None, seed: int = 0, **params: Any
 ) -> pd.DataFrame:
-    """Say what a refinement would do to each batch, before anyone believes in it.
+    """Tell what a refinement does to each batch, and whether that is safe.
 
     Parameters
     ----------
     Z, batch
         Cells (N, d), in memory or a Dask array, and the batch of each.
     model
-        A model that has been fitted to these batches; otherwise one is fitted here.
+        A model fitted to these batches; by default one is fitted to ``Z``.
     seed
-        Of the sample of cells that is looked at.
+        Seed of the sample of cells that is examined.
     params
         Parameters of the :class:`BatchProx` to fit.
 
@@ -36,22 +39,23 @@ def diagnose(
     One row per batch:
 
     ``n_cells``
-        its cells;
+        number of cells;
     ``moved``
-        root mean squared distance that a cell travels, in units of the batch's spread;
+        root mean squared displacement of its cells, divided by the batch's spread (the square root of
+        its total variance);
     ``scale_min``, ``scale_max``
-        of all coordinates;
+        smallest and largest scale over all coordinates;
     ``matched``
-        part of its cells whose population has a partner in another batch;
+        fraction of its cells whose population has a partner in another batch;
     ``composition``
-        how different its make-up is from that of all others, 0 (the same) to 1 (nothing in common),
-        beyond what chance explains; NaN for a batch that lies apart from all others;
+        how much its composition differs from that of all other batches, 0 (the same) to 1 (nothing in
+        common), beyond what chance explains; NaN for a batch that is far from all others;
     ``distinct``
-        part of the variance of cells (of batches with partners) that is between groups of the consensus'
-        centres, the same for all batches: where it is low populations blur into each other, and nobody can
-        tell which are alike; NaN where there are too few populations for 20 groups;
+        fraction of the variance of cells (in batches with partners) that lies between groups of consensus
+        centres; the same for all batches. If it is low, populations overlap and cannot be matched
+        reliably. NaN if there are too few populations for 20 groups;
     ``neighbours_kept``
-        part of a cell's nearest neighbours in its own batch that still are;
+        fraction of a cell's nearest neighbours in its own batch that remain its nearest neighbours;
     ``verdict``
         ``safe``, ``move with care: ...`` or ``leave alone: ...``.
 
@@ -64,8 +68,15 @@ def diagnose(
     >>> diagnose(Z, np.repeat(["a", "b"], 300))["verdict"].tolist()
     ['safe', 'safe']
     """
+    if model is not None and params:
+        raise BadValue(
+            f"Expected either a fitted model or parameters, found both: {', '.join(sorted(params))}."
+        )
     Z = lazy.check_cells(Z)
     cells = lazy.cells_of(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
-    if model is None:
+    if model is not None:
+        check_is_fitted(model)
+        cells.labels.within(model.batches_)  # an unknown batch is an error
+    else:
         model = BatchProx(**params).fit(Z, batch=cells.labels)
     return diagnosis(model.fit_, cells, seed=seed)

@@ -1,9 +1,9 @@
-"""The scikit-learn door: BatchProx, a few lines of glue per verb over the corridor."""
+"""BatchProx, a scikit-learn estimator: each method is a few lines around the core."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import fields
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,13 +19,11 @@ from ..core.checks import check_out, one_of, warn_user
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
-from ..core.problem import Weights
-from ..core.solvers import History, Solver, solver_of
-from ..core.solvers.solution import check_rounds
+from ..core.solvers import History, Solver
 from ..core.target import Cells, TargetRule
 from ..errors import BadValue
 from ..io import model_file
-from ..targets.by_name import target_of
+from ..targets.method import method_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,55 +36,55 @@ POLICIES = ("frozen", "refit")
 class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Refine an embedding batch by batch, conservatively.
 
-    Every batch gets its own scale and shift per coordinate, :math:`\tilde z = \gamma_b z + \beta_b`,
-    pulled towards a target and held back by a proximal and an identity term, as rounds of federated
-    optimisation with one client per batch. The number of rounds is the strength of the refinement.
+    Every batch gets its own scale and shift per coordinate, :math:`\tilde z = \gamma_b z + \beta_b`.
+    They are fitted in rounds of federated optimisation with one client per batch: a target attracts them,
+    a proximal and an identity term hold them back. More rounds refine more.
 
     Parameters
     ----------
     target
-        ``"moment"``: every batch to the mean and spread of all cells, as in the paper.
-        ``"population"``: each batch's own populations to what they match in other batches, and what
-        matches nothing follows its batch. Or a target object, which carries the options of the target:
-        :class:`MomentTarget` (such as ``MomentTarget(variance_matching=False)``) or
-        :class:`PopulationTarget`.
+        ``"moment"``: every batch moves to the mean and standard deviation of all cells, as in the paper.
+        ``"population"``: each population of a batch moves to its partners in other batches, and unmatched
+        populations follow their batch. Or a target object with options: :class:`MomentTarget` (such as
+        ``MomentTarget(variance_matching=False)``) or :class:`PopulationTarget`.
     solver
-        ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object such as
-        ``Adam(seed=1)``, which carries the options of its own.
+        ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object with options,
+        such as ``Adam(seed=1)``.
     rounds
-        Rounds of the federated procedure; ``None`` is their fixed point (exact solver only). Few
-        rounds are conservative. In few rounds small batches move less than large ones, since a
-        client's share of the average is its share of the cells. ``"auto"`` is 3 for the moment
-        target, and 10 for the population target: rounds of registration after the first, coarse ones.
-        0 is the identity.
+        Number of federated rounds; ``None`` is their fixed point (exact solver only). Few rounds are
+        conservative. In few rounds small batches move less than large ones, because a client's weight
+        in the average is its share of the cells. ``"auto"`` is 3 for the moment target and 10 for the
+        population target, where it counts rounds of registration after the first, coarse ones. 0 is the
+        identity.
     lambda_target
-        Weight of the distance to the target, or of the evidence for one.
+        Weight of the distance to the target, or of the evidence for the target.
     mu
-        Weight of the proximal term, the pull to the round before; 0 is "without FedProx".
+        Weight of the proximal term, which pulls to the previous round; 0 is "without FedProx".
     lambda_id
-        Weight of the identity term, the pull to no change at all; 0 is "without identity".
+        Weight of the identity term, which pulls to no change; 0 is "without identity".
     strength
-        How much of the refinement to apply, 0 (none: every cell stays exactly where it is) to 1.
+        How much of the refinement to apply, from 0 (no cell moves) to 1.
 
     Attributes
     ----------
     fit_ : Fit
-        Everything that was fitted: moments, adapter, history, and the consensus of the population target.
+        All results: moments, adapter, history, and the consensus of the population target.
     adapter_ : Adapter
         The fitted map; also as ``batches_`` (B,), and ``scale_`` and ``shift_`` (R, d), with one row per
         batch, or per population.
     moments_ : Moments
-        What was seen of the cells: number, mean and spread of each batch.
+        Number of cells, mean and sum of squared deviations of each batch.
     history_ : History
         Objective, distance to the target and step size of every round.
     rounds_ : int or None
         Rounds that were run; ``None`` is the fixed point.
     converged_ : bool
-        Whether another round would change next to nothing.
+        Whether the last round changed the adapter by less than a millionth of its total change. Rounds of
+        the population target have no fixed point: always ``False``.
     provenance_ : dict
-        Where the cells came from, as far as the door that read them knows; saved with the model.
+        The source of the cells, if they were read from a file; saved with the model.
     diagnosis_ : DataFrame
-        What the refinement did to each batch, where the door that read the cells looked at it.
+        What the refinement did to each batch; ``None`` if this was not examined.
     n_features_in_ : int
         Number of coordinates d.
 
@@ -125,11 +123,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def fit(self, X: Any, y: object = None, *, batch: Any = None, population: Any = None) -> Self:
         """Fit to the cells ``X`` (N, d) and their batches; ``batch=None`` is one batch.
 
-        A Dask array is read block by block, on the active scheduler; refining one gives a Dask array.
-        ``population`` is a label per cell that tells what its batch is made of, for the population
-        target, which finds populations itself otherwise. ``y`` is ignored; scikit-learn passes it.
+        A Dask array is read block by block on the active scheduler, and refining it gives a Dask array.
+        ``population`` is the population of each cell, for the population target; without it the target
+        finds populations itself. ``y`` is ignored; scikit-learn passes it.
         """
-        self._take_in(None, X, batch, y, population)
+        self._fit_cells(None, X, batch, y, population)
         return self
 
     def partial_fit(
@@ -141,25 +139,25 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         population: Any = None,
         policy: str = "frozen",
     ) -> Self:
-        """Take in more cells (N, d) without reading an old one.
+        """Add more cells (N, d), without reading earlier ones again.
 
         Parameters
         ----------
         X, y, batch, population
-            As for :meth:`fit`. The first call is a :meth:`fit`. More cells of a known batch join the
-            populations that it has, which is not the same as finding them anew in all of its cells.
+            As for :meth:`fit`. The first call is a :meth:`fit`. More cells of a known batch are added to
+            its existing populations; finding populations in all of its cells could give others.
         policy
-            ``"frozen"`` leaves every row of the adapter as it is, to the bit, and adds rows for new
-            batches, each fitted to the reference alone: any order of arrival gives the same rows.
-            More cells of a known batch are counted, and move nothing.
-            ``"refit"`` fits all rows anew, equal to a :meth:`fit` on all cells.
+            ``"frozen"`` leaves every row of the adapter exactly as it is, and adds rows for new batches.
+            Each is fitted only to the reference, so the order of arrival does not matter. More cells of a
+            known batch are counted, but no row changes.
+            ``"refit"`` fits all rows again, as :meth:`fit` on all cells would.
         """
         one_of("policy", policy, POLICIES)
-        self._take_in(self._before, X, batch, y, population, policy)
+        self._fit_cells(self._previous, X, batch, y, population, policy)
         return self
 
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
-        """Refine cells of batches seen when fitting; ``out`` takes the result, and may be ``X``."""
+        """Refine cells of fitted batches; the result is written to ``out``, which may be ``X``."""
         Z, adapter = self._checked(X)
         return adapter.apply(Z, lazy.in_memory(batch), out=out)
 
@@ -172,32 +170,34 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         population: Any = None,
         out: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Fit to the cells ``X`` and refine them; ``out`` takes the result, and may be ``X``."""
-        Z, labels = self._take_in(None, X, batch, y, population, out=out)
-        return lazy.adapter_for(Z, self.adapter_).apply_finite(Z, labels, out)
+        """Fit to the cells ``X`` and refine them; the result is written to ``out``, which may be ``X``."""
+        Z, labels = self._fit_cells(None, X, batch, y, population, out=out)
+        largest = float((np.abs(self.fit_.moments.mean) + np.sqrt(self.fit_.moments.m2)).max())
+        adapter = lazy.adapter_for(Z, self.adapter_)
+        return adapter.apply_finite(Z, labels, out, largest=largest)
 
     def inverse_transform(
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Take refined cells back to their unrefined positions."""
+        """Return the unrefined positions of refined cells."""
         Z, adapter = self._checked(X)
         return adapter.inverse(Z, lazy.in_memory(batch), out=out)
 
     def describe(self, cells: Cells, population: Labels | None = None) -> Moments:
-        """Return what the target must know of cells, wherever they are; fitting needs no more.
+        """Return the moments of cells in memory, in Dask or in a file; fitting needs nothing else.
 
-        Cells of batches that were seen before are described by the rows that these have.
+        Cells of batches that were fitted before are summarised by the existing rows of these batches.
         """
-        before = self._before
+        before = self._previous
         known = None if before is None else before.moments
         return self._method(before).rule.describe(cells, known, population)
 
     def describe_apart(
         self, cells: MemoryCells | lazy.DaskCells, population: Labels | None = None
     ) -> Moments:
-        """:meth:`describe`, with each batch looked at alone.
+        """As :meth:`describe`, one batch at a time.
 
-        Sums depend on the order of additions in their last bit; this way they do not depend on which
+        The last bit of a sum depends on the order of additions. This way it does not depend on which
         batches arrive together.
         """
         if population is not None:
@@ -205,55 +205,55 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return reduce(Moments.merge, (self.describe(one) for one in cells.by_batch()))
 
     def fit_moments(self, moments: Moments, cells: tuple[Any, Labels] | None = None) -> Self:
-        """Fit to the moments of cells that are elsewhere: on disk, on a cluster, or long gone.
+        """Fit to moments, without the cells, which may be on disk, on a cluster or deleted.
 
-        They are what :meth:`describe` of an unfitted model returns. ``cells`` (the embedding and its
-        labels) are for a solver that visits them again.
+        ``moments`` are what :meth:`describe` of an unfitted model returns. ``cells`` (the embedding and
+        its labels) are needed by a solver that visits cells, such as ``"adam"``.
         """
         warn_if_barcodes(moments)
         fit = Fit.of(self._method(), moments, cells)
-        self.n_features_in_ = moments.n_dims
-        return self._keep(fit)
+        self._set_n_dims(moments.n_dims)
+        return self._set_fit(fit)
 
     def fit_pooled(self, own: Moments, pooled: Pooled) -> Self:
-        """Fit the batches that are here, given only sums over all batches (these among them).
+        """Fit some batches, given their own moments and sums over all batches, including these.
 
-        The rows are those that a :meth:`fit` to the cells of all batches would give: nothing else is ever
-        needed of other batches. For the moment target.
+        The rows equal those of a :meth:`fit` to the cells of all batches. For the moment target.
         """
         if pooled.mean.shape != (own.n_dims,):
             raise BadValue(
-                f"Expected sums over cells with {own.n_dims} coordinates, as here, found "
+                f"Expected sums over cells with {own.n_dims} coordinates, as in these batches, found "
                 f"{pooled.mean.size}."
             )
         if pooled.n_cells < own.n_cells or pooled.n_batches < own.batches.size:
             raise BadValue(
-                f"Expected sums over all cells, the {own.n_cells} in {own.batches.size} batches here "
-                f"among them, found {pooled.n_cells} cells in {pooled.n_batches} batches."
+                f"Expected sums over all cells, including the {own.n_cells} in these {own.batches.size} "
+                f"batches, found {pooled.n_cells} cells in {pooled.n_batches} batches."
             )
         fit = Fit.of(self._method(), own, pooled=pooled)
-        self.n_features_in_ = own.n_dims
-        return self._keep(fit)
+        self._set_n_dims(own.n_dims)
+        return self._set_fit(fit)
 
     def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
-        """:meth:`partial_fit` to the moments of cells that are elsewhere; see :meth:`describe`."""
+        """As :meth:`partial_fit`, from moments; see :meth:`describe`."""
         one_of("policy", policy, POLICIES)
-        before = self._before
+        before = self._previous
         if before is None:
             return self.fit_moments(more)
         return self._grow(before, more, policy)
 
     def forget(self, batch: Hashable) -> Self:
-        """Be as if a batch had never been seen: exact, from the moments kept of the others.
+        """Remove a batch: the result is exactly the model that was never given it.
 
-        Forgetting a batch of the reference fits the others anew, since it had a part in their target.
-        Forgetting one that was added to a frozen reference removes its rows.
+        After removing a batch of the reference the others are fitted again, from their moments, because it
+        contributed to their target. Of a batch that was added to a frozen reference only the rows are
+        removed.
         """
         check_is_fitted(self)
-        method = self._method(self.fit_)
+        self._check_unchanged(self.fit_)
         if batch in self.fit_.reference.batches.tolist():
-            _needs_moments_only(method.solver, "forget")
-        return self._keep(self.fit_.forgotten(batch, method))
+            _needs_moments_only(self.fit_.method.solver, "forget")
+        return self._set_fit(self.fit_.forgotten(batch), self.provenance_)
 
     def movement(self) -> pd.DataFrame:
         """Return how far each batch moved and how much it was scaled, one row per batch."""
@@ -261,7 +261,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return self.movement_of(self.fit_.moments)
 
     def movement_of(self, moments: Moments) -> pd.DataFrame:
-        """Return :meth:`movement` for some of the batches, or other cells of them; see :meth:`describe`."""
+        """As :meth:`movement`, for the batches and cells that these moments describe."""
         check_is_fitted(self)
         return self.adapter_.movement(moments)
 
@@ -277,7 +277,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """Read a model written by :meth:`save`."""
         saved = model_file.load(path)
         model = cls(**saved.params)
-        model._keep(saved.fit(model._method(consensus=saved.consensus)))
+        model._set_fit(saved.fit)
         model.provenance_ = saved.provenance
         model.n_features_in_ = model.adapter_.n_dims
         if saved.feature_names is not None:
@@ -291,7 +291,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     @property
     def batches_(self) -> np.ndarray:
-        """(B,) batches seen when fitting, sorted."""
+        """(B,) fitted batches, sorted."""
         return self._fitted("batches_").adapter.batches
 
     @property
@@ -306,17 +306,17 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     @property
     def moments_(self) -> Moments:
-        """Moments of all cells seen so far, per batch."""
+        """Moments of all cells so far, per batch."""
         return self._fitted("moments_").moments.by_batch
 
     @property
     def history_(self) -> History:
-        """What every round did."""
+        """Objective, distance to the target and step size of every round."""
         return self._fitted("history_").history
 
     @property
     def converged_(self) -> bool:
-        """Whether another round would change next to nothing."""
+        """Whether the last round changed the adapter by less than a millionth of its total change."""
         return self._fitted("converged_").converged
 
     @property
@@ -329,7 +329,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """The target that was fitted to, as an object."""
         return self._fitted("target_rule_").method.rule
 
-    def _take_in(
+    def _fit_cells(
         self,
         before: Fit | None,
         X: Any,
@@ -339,62 +339,78 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         policy: str = "frozen",
         out: np.ndarray | None = None,
     ) -> tuple[Any, Labels]:
-        """Fit to cells, after what was fitted before; ``None`` is a new start."""
-        # Everything is checked and solved before the first attribute is set: a failed fit leaves
-        # an earlier one as it was.
+        """Fit to cells, adding them to the fit ``before``; ``None`` starts from nothing."""
+        # Everything is checked and solved before the first attribute is set, so that a failed fit
+        # leaves an earlier one unchanged.
         method = self._method(before)
         Z = lazy.check_cells(X)
         if before is not None:
             validate_data(self, X, reset=False, skip_check_array=True)
         labels = _labels(Z, batch, y)
-        given = None
+        populations = None
         if population is not None:
-            given = population_labels(lazy.in_memory(population), Z.shape[0])
+            populations = population_labels(lazy.in_memory(population), Z.shape[0])
         if lazy.is_lazy(Z):
-            lazy.refuse(method.solver, out)
+            lazy.check_supported(method.solver, out)
         elif out is not None:
             check_out(out, Z)
         cells = lazy.cells_of(Z, labels)
         if before is not None:
-            self._grow(before, self.describe_apart(cells, given), policy)
+            self._grow(before, self.describe_apart(cells, populations), policy)
             return Z, labels
-        moments = method.rule.describe(cells, population=given)
+        moments = method.rule.describe(cells, population=populations)
         warn_if_barcodes(moments)
         fit = Fit.of(method, moments, None if lazy.is_lazy(Z) else (Z, labels))
-        validate_data(self, X, skip_check_array=True)  # notes the number and names of coordinates
-        self._keep(fit)
+        validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
+        self._set_fit(fit)
         return Z, labels
 
     def _grow(self, before: Fit, more: Moments, policy: str) -> Self:
-        method = self._method(before)
         if policy == "refit":
+            method = self._method(before)
             _needs_moments_only(method.solver, "partial_fit")
-            return self._keep(before.refitted(more, method))
+            return self._set_fit(before.refitted(more, method), self.provenance_)
+        self._check_unchanged(before)
         added = before.new_batches(more)
         if added.batches.size:
-            _needs_moments_only(method.solver, "partial_fit")
+            _needs_moments_only(before.method.solver, "partial_fit")
             warn_if_barcodes(added)
-        self.fit_ = before.grown(more, method)
-        return self
+        return self._set_fit(before.grown(more), self.provenance_)
 
-    def _keep(self, fit: Fit) -> Self:
+    def _set_fit(self, fit: Fit, provenance: dict[str, Any] | None = None) -> Self:
+        """Set all that depends on a fit; the provenance of an earlier one stays if that was only changed."""
         self.fit_ = fit
-        self.provenance_: dict[str, Any] = {}
+        self.provenance_: dict[str, Any] = dict(provenance or {})
+        if "n_cells" in self.provenance_:
+            self.provenance_["n_cells"] = fit.moments.n_cells
         self.diagnosis_: pd.DataFrame | None = None
         return self
 
-    def _method(self, before: Fit | None = None, consensus: Any = None) -> Method:
-        """Return what the parameters stand for, or say which one makes no sense.
+    def _set_n_dims(self, n_dims: int) -> None:
+        """After a fit to moments, which have no names of coordinates."""
+        self.n_features_in_ = n_dims
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
-        With the constants of an earlier fit, or of its consensus, whatever today's are.
-        """
-        weights = Weights(self.lambda_target, self.mu, self.lambda_id)
-        rule: Any = target_of(self.target)
-        consensus = consensus if before is None else before.consensus
-        if rule.registers and consensus is not None:
-            rule = replace(rule, settings=consensus.settings)
-        rounds = rule.default_rounds if self.rounds == "auto" else check_rounds(self.rounds)
-        return Method(rule, solver_of(self.solver), rounds, weights, self.strength)
+    def _method(self, before: Fit | None = None) -> Method:
+        """Return the parameters as a method, with the constants of an earlier fit if there is one."""
+        consensus = None if before is None else before.consensus
+        return method_of(**self.get_params(deep=False), consensus=consensus)
+
+    def _check_unchanged(self, before: Fit) -> None:
+        """Old and new rows must be fitted by one method."""
+        now = self._method(before)
+        if now == before.method:
+            return
+        changed = [
+            f"{f.name}={getattr(now, f.name)!r}"
+            for f in fields(now)
+            if getattr(now, f.name) != getattr(before.method, f.name)
+        ]
+        raise BadValue(
+            f"Expected the parameters that the model was fitted with, found {', '.join(changed)} set since; "
+            f"fit anew (policy='refit')."
+        )
 
     def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
         check_is_fitted(self)
@@ -403,19 +419,19 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return Z, lazy.adapter_for(Z, self.adapter_)
 
     @property
-    def _before(self) -> Fit | None:
+    def _previous(self) -> Fit | None:
         fit: Fit | None = vars(self).get("fit_")
         return fit
 
     def _fitted(self, name: str) -> Fit:
-        fit = self._before
+        fit = self._previous
         if fit is None:
-            # What `hasattr` and scikit-learn's checks expect of a fitted attribute before fitting.
+            # `hasattr` and scikit-learn's checks expect this error before fitting.
             raise AttributeError(f"Expected a fitted BatchProx for {name}, found an unfitted one.")
         return fit
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._before is not None
+        return self._previous is not None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -428,7 +444,7 @@ def _labels(Z: Any, batch: Any, y: object) -> Labels:
     if y is not None and batch is None:
         warn_user(
             "Expected labels as batch=..., found only y, which is ignored: all cells are one batch and "
-            "nothing will move."
+            "no cell will move."
         )
     return Labels.of(lazy.in_memory(batch), Z.shape[0])
 
@@ -437,5 +453,5 @@ def _needs_moments_only(solver: Solver, verb: str) -> None:
     if solver.needs_cells:
         raise BadValue(
             f"Expected a solver that needs only moments for {verb} (solver='exact'), found "
-            f"{solver!r}, which would have to visit the old cells."
+            f"{solver!r}, which needs the earlier cells."
         )

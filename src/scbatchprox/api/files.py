@@ -1,4 +1,4 @@
-"""The file door: two passes, moments and then the map; never more than a few chunks in memory."""
+"""Refine files in two passes: one for the moments, one to write. A few chunks are in memory at a time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..cells import dask as lazy
-from ..cells.file import connection, open_job, source_of
+from ..cells.file import open_job
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
+from ..cells.reading import LocalCells, connection, source_of
 from ..core.adapter import Adapter
 from ..core.solvers import solver_of
 from ..diagnosis.look import look, sample_sizes
@@ -36,7 +37,7 @@ def refine_file(
     cluster: str | None = None,
     progress: Progress = silent,
 ) -> BatchProx:
-    """Fit a model to the cells of a file and write them refined; returns the fitted model.
+    """Fit a model to the cells of a file, write the refined cells, and return the model.
 
     Parameters
     ----------
@@ -45,27 +46,27 @@ def refine_file(
     batch_key
         Column with the batch of each cell; several columns mean their combination.
     model
-        What to fit; by default ``BatchProx()``.
+        The model to fit; by default ``BatchProx()``.
     use_rep, key_added
         Names of the embedding and of the result, in files that hold several. In a table ``use_rep``
-        is what the names of its coordinate columns begin with.
+        is the prefix of the names of the coordinate columns.
     out
-        Where to write a copy of the file with the result; ``None`` writes into the file itself.
+        Path for a copy of the file with the result; ``None`` writes into the input file.
     labels
-        A second file that holds the labels.
+        A second file with the labels.
     population_key
-        Column that tells what each batch is made of, for the population target, which otherwise
-        finds populations itself: one pass more over the file.
+        Column with the population of each cell, for the population target. Without it the target finds
+        populations itself, in one more pass over the file.
     diagnose
-        As for :func:`scbatchprox.refine`, on a sample that the first pass takes. The model has the table
-        as ``diagnosis_``.
+        As for :func:`scbatchprox.refine`, on a sample drawn in the first pass. The table is in
+        ``model.diagnosis_``.
     cluster
-        Compute on a Dask cluster: the address of its scheduler, or ``"local"`` for one that is
-        started here.
+        Compute on a Dask cluster: the address of its scheduler, or ``"local"`` to start one on this
+        machine.
     progress
-        Called as rows are done.
+        Called after every chunk of rows.
 
-    The solver ``"adam"`` visits cells in random order, so with it the embedding is held in memory.
+    The solver ``"adam"`` visits cells in random order, so it holds the embedding in memory.
     """
     model = BatchProx() if model is None else model
     needs_cells = solver_of(model.solver).needs_cells
@@ -74,15 +75,17 @@ def refine_file(
         connection(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        watched = sample_sizes(target_of(model.target), diagnose, job.labels.n)
-        source = source_of(job, client, progress, watched)
+        sizes = sample_sizes(target_of(model.target), diagnose, job.labels.n)
+        source = source_of(job, client, progress, sizes)
         if needs_cells and client is not None:
-            lazy.refuse(solver_of(model.solver))
-        blank = BatchProx(**model.get_params(deep=False))  # what was seen before has no part in it
-        cells = (job.in_memory(), job.labels) if needs_cells else None
-        read = MemoryCells(*cells) if cells else source
-        model.fit_moments(blank.describe(read, job.population), cells)
-        model.diagnosis_ = look(model.fit_, read, diagnose)
+            lazy.check_supported(solver_of(model.solver))
+        unfitted = BatchProx(
+            **model.get_params(deep=False)
+        )  # ignores what `model` was fitted to before
+        cells = (LocalCells(job, silent).in_memory(), job.labels) if needs_cells else None
+        described = MemoryCells(*cells) if cells else source
+        model.fit_moments(unfitted.describe(described, job.population), cells)
+        model.diagnosis_ = look(model.fit_, described, diagnose)
         model.provenance_ = {
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
@@ -111,9 +114,10 @@ def apply_file(
     cluster: str | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Apply a fitted adapter, or its inverse, to the cells of a file: known batches, as many coordinates.
+    """Apply a fitted adapter, or its inverse, to the cells of a file.
 
-    ``record`` goes to ``uns`` where the file has one; the rest is as for :func:`refine_file`.
+    The adapter must know all batches of the file and have the same number of coordinates. ``record`` is
+    written to ``uns`` if the file has one. The other parameters are those of :func:`refine_file`.
     """
     with (
         open_job(path, batch_key, use_rep, key_added, out, labels) as job,
@@ -121,7 +125,7 @@ def apply_file(
     ):
         if job.rows.shape[1] != adapter.n_dims:
             raise BadValue(
-                f"Expected an embedding of {adapter.n_dims} coordinates, as the model has, found "
+                f"Expected an embedding of {adapter.n_dims} coordinates, as in the model, found "
                 f"{job.rows.shape[1]} in {Path(path).name}."
             )
         verb = "inverse" if inverse else "apply"

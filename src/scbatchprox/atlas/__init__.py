@@ -1,4 +1,4 @@
-"""Atlases: a model on disk that grows, with every version it ever had."""
+"""Atlases: a growing model on disk, with all its versions."""
 
 from .arrival import Arrival
 from .core import Atlas

@@ -1,4 +1,4 @@
-"""New batches at the door of an atlas: what makes them impossible, and what became of them."""
+"""New batches of an atlas: checks before they are added, and the result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Arrival", "check_arrival"]
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What became of new cells: how they were judged, and the version that holds them, if any.
+    """The judgement on new batches, and the number of the version they were added as, if any.
 
-    ``scores`` are those of :func:`scbatchprox.atlas.cell_scores`, where they were asked for.
+    ``scores`` are those of :func:`scbatchprox.atlas.cell_scores`, if they were computed.
     """
 
     judgement: pd.DataFrame
@@ -35,7 +35,7 @@ def check_arrival(
     merge: bool,
     name: str | None = None,
 ) -> None:
-    """Say what makes new cells impossible to add, before they are read."""
+    """Raise an error if new cells cannot be added, before they are read."""
     if before is None:
         return
     if n_dims != before.n_features_in_:
@@ -46,8 +46,8 @@ def check_arrival(
         )
     union(before.batches_, batches)  # labels of another type are an error
     known = set(before.batches_.tolist())
-    if not merge and (there := [b for b in batches.tolist() if b in known]):
+    if not merge and (repeated := [b for b in batches.tolist() if b in known]):
         raise BadValue(
-            f"Expected new batches, found {some_of(there)} in the atlas already; merge=True "
-            f"(--merge) counts more cells of a known batch."
+            f"Expected new batches, found {some_of(repeated)} in the atlas already; merge=True "
+            f"(--merge) adds more cells of a known batch."
         )

@@ -1,4 +1,4 @@
-"""Cells of a file that arrive at an atlas: their moments, and a mark on those that are far from it."""
+"""New cells from a file: their moments, and their distances from the atlas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ..api.estimator import BatchProx
-from ..cells.file import Here, Job, open_job
+from ..cells.file import Job, open_job
+from ..cells.reading import LocalCells
 from ..core.moments import Moments
 from ..errors import BadValue
 from ..io.atomic import replacing
@@ -21,20 +22,20 @@ from ..progress import Progress
 from ..upstream.on_disk import recorded
 from .judging import CELL_FAR, cell_scores
 
-__all__ = ["check_marks", "opened", "write_marks"]
+__all__ = ["Source", "check_score_outputs", "open_cells", "write_scores"]
 
 DISTANCE, FLAG = "atlas_distance", "atlas_far"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that is read in pieces, twice if cells are scored."""
+    """A file that is read in chunks; twice if cells are scored."""
 
     _job: Job
 
     @property
     def batches(self) -> np.ndarray:
-        """Batches that the file holds."""
+        """The batches of the file."""
         return self._job.labels.batches
 
     @property
@@ -44,47 +45,47 @@ class Source:
 
     @property
     def use_rep(self) -> str | None:
-        """Name of the embedding: as asked for, or the default where that is a name in the file."""
+        """Name of the embedding, or the default if embeddings of this kind of file have names."""
         file = self._job.file
         by_name = kind_of(file.path) in (".h5ad", ".zarr")
         return self._job.use_rep or (file.default_rep if by_name else None)
 
     @property
     def upstream(self) -> str | None:
-        """Fingerprint of what the embedding comes from, if the file says so."""
+        """Fingerprint of the upstream of the embedding, if the file has one."""
         return recorded(self._job.file, self.use_rep)
 
     def describe(self, model: BatchProx, progress: Progress) -> Moments:
-        """What a model must know of the cells: its moments of them."""
-        return model.describe(Here(self._job, progress))
+        """Return the moments of the cells, as the model needs them."""
+        return model.describe(LocalCells(self._job, progress))
 
     def scores(self, model: BatchProx, progress: Progress) -> Floats:
-        """How far each cell is from all that a model has seen: a number per cell, no more."""
+        """(N,) distance of each cell from the batches of a model."""
         scores = np.empty(self._job.rows.shape[0])
-        for lo, block in Here(self._job, progress).chunks():
+        for lo, block in LocalCells(self._job, progress).chunks():
             hi = lo + block.shape[0]
             scores[lo:hi] = cell_scores(model.moments_, block)
             progress("scores", hi, scores.size)
         return scores
 
     def far_cells(self, scores: Floats) -> list[int]:
-        """Count the cells of each batch that are far from everything."""
+        """Count the cells of each batch that are far from the atlas."""
         codes = self._job.labels.codes[scores > CELL_FAR]
         counts: list[int] = np.bincount(codes, minlength=self.batches.size).tolist()
         return counts
 
 
 @contextmanager
-def opened(
+def open_cells(
     path: str | Path, batch_key: str | Sequence[str], use_rep: str | None, labels: str | Path | None
 ) -> Iterator[Source]:
-    """Open a file whose cells arrive."""
+    """Open a file with new cells."""
     with open_job(path, batch_key, use_rep, None, None, labels) as job:
         yield Source(job)
 
 
-def check_marks(path: str | Path, scores_out: str | Path | None, mark: bool) -> None:
-    """Say before anything is read where scores cannot be written."""
+def check_score_outputs(path: str | Path, scores_out: str | Path | None, mark: bool) -> None:
+    """Raise an error if scores cannot be written, before anything is read."""
     if mark and kind_of(path) != ".h5ad":
         raise BadValue(
             f"Expected an .h5ad file to mark cells in, found {Path(path).name}; write the scores to a "
@@ -94,28 +95,30 @@ def check_marks(path: str | Path, scores_out: str | Path | None, mark: bool) -> 
         if Path(scores_out).suffix != ".csv":
             raise BadValue(f"Expected a .csv for the scores, found {Path(scores_out).name!r}.")
         if Path(scores_out).resolve() == Path(path).resolve():
-            raise BadValue(f"Expected another file for the scores than the input, found {path}.")
+            raise BadValue(
+                f"Expected different files for the scores and the input, found {path} for both."
+            )
         if not Path(scores_out).resolve().parent.is_dir():
             raise BadValue(
                 f"Expected a folder for the scores, found none at {Path(scores_out).parent}."
             )
 
 
-def write_marks(
+def write_scores(
     path: str | Path, scores: Floats, scores_out: str | Path | None, mark: bool
 ) -> None:
-    """Write scores and flags where they are wanted."""
+    """Write scores and flags to a table, to ``obs`` of the file, or to both."""
     columns = {DISTANCE: scores, FLAG: scores > CELL_FAR}
     if scores_out is not None:
         table = pd.DataFrame(columns, index=pd.RangeIndex(scores.size, name="row"))
-        with replacing(scores_out) as beside:
-            table.to_csv(beside)
+        with replacing(scores_out) as partial:
+            table.to_csv(partial)
     if mark:
         _write_obs(Path(path), columns)
 
 
 def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """Add columns to ``obs`` of an .h5ad file: all of them, or the file is as it was."""
+    """Add columns to ``obs`` of an .h5ad file; after a failure the file is unchanged."""
     import h5py
     from anndata.io import write_elem
 
@@ -125,8 +128,8 @@ def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
         obs = file["obs"]
         if not isinstance(obs, h5py.Group):
             raise BadValue(
-                f"Expected obs to have columns, found {path.name} as anndata before 0.7 wrote it; "
-                f"write it anew, or write the scores to a .csv."
+                f"Expected obs to have columns, found {path.name}, written by anndata before 0.7; "
+                f"write it with a newer anndata, or write the scores to a .csv."
             )
         order = [str(name) for name in obs.attrs["column-order"]]
         for name, values in columns.items():

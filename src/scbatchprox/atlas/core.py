@@ -1,4 +1,4 @@
-"""The atlas door: batches arrive, batches leave, and any version can be had again."""
+"""The atlas: add batches, forget them, and return to any version."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ from ..upstream import Upstream
 from . import cells, folder
 from .arrival import Arrival, check_arrival
 from .folder import Counts, Entry, Record
-from .judging import grown, judged, refuse, shrunk
+from .judging import after_adding, after_forgetting, judge_arrival, refuse_very_far
 from .provenance import check_upstream, fingerprint
-from .reading import Reading, held
+from .reading import AtlasReader, with_batches
 
 __all__ = ["Atlas"]
 
 
-class Atlas(Reading):
-    """A folder that holds a model, everything it needs to grow and shrink, and all earlier versions.
+class Atlas(AtlasReader):
+    """A folder with a model, the moments needed to add and remove batches, and all earlier versions.
 
-    Its size does not depend on the number of cells, and no old cell is ever read again. Every method that
-    changes it takes the lock, works on what is on disk by then, and either adds a version or leaves the
-    atlas as it was.
+    Its size does not depend on the number of cells, and it reads no old cells. Every method that changes
+    it takes the lock, reads the latest version, and adds a version. If it fails, the atlas is unchanged.
 
     Examples
     --------
@@ -66,25 +65,25 @@ class Atlas(Reading):
         upstream: str | Path | Upstream | None = None,
         **params: Any,
     ) -> Atlas:
-        """Make an atlas that holds no batch yet, in a folder that is new or empty.
+        """Create an atlas without batches, in a new or empty folder.
 
         Parameters
         ----------
         path
             The folder.
         model, params
-            An unfitted :class:`BatchProx`, or its parameters: they hold for the life of the atlas.
+            An unfitted :class:`BatchProx`, or its parameters, which cannot be changed later.
         upstream
-            What the embedding comes from: a :mod:`scbatchprox.upstream` or its file (kept as its
-            fingerprint), another file or folder (kept as a checksum), or any text. Cells that are said
-            to come from another one will be refused.
+            The source of the embedding: a :mod:`scbatchprox.upstream` or its file (its fingerprint is
+            kept), another file or folder (its checksum is kept), or any text. Cells from another
+            upstream are refused later.
         """
         blank = BatchProx(**(model.get_params(deep=False) if model else {}) | params)
-        blank._method()  # says which parameter makes no sense
+        blank._method()  # checks the parameters
         if solver_of(blank.solver).needs_cells:
             raise BadValue(
                 f"Expected a solver that needs only moments (solver='exact'), found "
-                f"{blank.solver!r}, which would have to visit cells that the atlas does not hold."
+                f"{blank.solver!r}, which needs cells, and the atlas holds none."
             )
         record = Record(
             params_as_json(blank.get_params(deep=False)),
@@ -92,7 +91,7 @@ class Atlas(Reading):
             (),
         )
         path = Path(path)
-        folder.check_place(path)
+        folder.check_new_folder(path)
         path.mkdir(exist_ok=True)
         with folder.locked(path):
             if (path / folder.LIST).exists():
@@ -113,29 +112,29 @@ class Atlas(Reading):
         upstream: str | Path | Upstream | None = None,
         dry_run: bool = False,
     ) -> Arrival:
-        """Take in new batches: cells (N, d) with a label each, or their :class:`Moments`.
+        """Add new batches: cells (N, d) with a label each, or their :class:`Moments`.
 
         Parameters
         ----------
         X, batch
-            The cells, or moments, which know their batches.
+            Cells and their labels, or moments without labels.
         policy
-            As for :meth:`BatchProx.partial_fit`: ``"frozen"`` leaves every row as it is to the bit,
-            ``"refit"`` fits all rows anew.
+            As for :meth:`BatchProx.partial_fit`: ``"frozen"`` changes no old row, ``"refit"`` fits all
+            rows again.
         force
-            Add batches even if they are judged very far from the atlas, which is otherwise an error.
+            Add batches that are very far from the atlas. Without it, that is an error.
         merge
-            Allow batches that are already there to get more cells, which is otherwise an error.
+            Add more cells of batches that the atlas has. Without it, that is an error.
         upstream
-            What the embedding comes from; an error if it is another than the atlas'.
+            The source of the embedding. It is an error if it differs from that of the atlas.
         dry_run
-            Only judge.
+            Only judge the batches.
         """
         with self._writing(dry_run):
             check_upstream(self._record, upstream)
             if isinstance(X, Moments):
                 if batch is not None:
-                    raise BadValue("Expected no labels beside Moments, found some.")
+                    raise BadValue("Expected no labels with Moments, found some.")
                 moments, labels = X, Labels(np.empty(0, np.int32), X.batches)
             else:
                 Z = X if lazy.is_lazy(X) else check_embedding(X)
@@ -146,7 +145,7 @@ class Atlas(Reading):
             check_arrival(before, labels.batches, n_dims, merge)
             if moments is None:
                 moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
-            return self._take_in(before, moments, policy, force, None, None, dry_run)
+            return self._add(before, moments, policy, force, None, None, dry_run)
 
     def add_file(
         self,
@@ -165,10 +164,10 @@ class Atlas(Reading):
         mark: bool = False,
         progress: Progress = silent,
     ) -> Arrival:
-        """Take in the batches of a file, which is read in pieces; as :meth:`add` and ``refine_file``.
+        """Add the batches of a file, which is read in chunks.
 
-        An embedding whose file says which upstream it comes from is refused if it is another one than
-        that of the atlas, or than that of cells which came before.
+        If the file has the fingerprint of an upstream, it is compared with the upstream of the atlas, or
+        with the fingerprints of earlier files. A file with another upstream is refused.
 
         Parameters
         ----------
@@ -177,23 +176,23 @@ class Atlas(Reading):
         policy, force, merge, upstream, dry_run
             As for :meth:`add`.
         scores
-            Read the cells a second time, to hold each against what the atlas holds before them.
+            Read the cells a second time, to score each against the batches that were in the atlas before.
         scores_out
             A ``.csv`` to write these scores to: ``row``, ``atlas_distance``, ``atlas_far``.
         mark
-            Write them into ``obs`` of the file itself, an ``.h5ad``. Both are written even if the file
-            is then refused, and in a dry run.
+            Write them to ``obs`` of the file itself, an ``.h5ad``. Scores are written even if the file
+            is refused, and in a dry run.
         """
         with self._writing(dry_run):
             check_upstream(self._record, upstream)
-            cells.check_marks(path, scores_out, mark)
+            cells.check_score_outputs(path, scores_out, mark)
             before = self.model
-            with cells.opened(path, batch_key, use_rep, labels) as source:
+            with cells.open_cells(path, batch_key, use_rep, labels) as source:
                 check_upstream(self._record, None, source.upstream)
                 check_arrival(before, source.batches, source.n_dims, merge, Path(path).name)
                 moments = source.describe(before or self._blank(), progress)
                 wanted = scores or scores_out is not None or mark
-                found = source.scores(held(before), progress) if wanted else None
+                found = source.scores(with_batches(before), progress) if wanted else None
                 far = None if found is None else source.far_cells(found)
                 record = {
                     "name": Path(path).name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
@@ -201,8 +200,8 @@ class Atlas(Reading):
                 if source.upstream is not None:
                     record["upstream"] = source.upstream
             if found is not None:
-                cells.write_marks(path, found, scores_out, mark)
-            arrival = self._take_in(before, moments, policy, force, record, far, dry_run)
+                cells.write_scores(path, found, scores_out, mark)
+            arrival = self._add(before, moments, policy, force, record, far, dry_run)
             return replace(arrival, scores=found)
 
     def judge(self, X: Any, batch: Any = None, *, policy: str = "frozen") -> pd.DataFrame:
@@ -210,13 +209,13 @@ class Atlas(Reading):
         return self.add(X, batch, policy=policy, merge=True, dry_run=True).judgement
 
     def forget(self, batch: Hashable, *, policy: str = "frozen") -> int:
-        """Be as if a batch had never been seen, as :meth:`BatchProx.forget`; returns the new version.
+        """Remove a batch, as :meth:`BatchProx.forget`; returns the number of the new version.
 
-        ``policy="refit"`` also fits the others together anew. Earlier versions still hold the moments of
-        the batch.
+        ``policy="refit"`` also fits all other batches together again. Earlier versions still hold the
+        moments of the batch.
         """
         with self._writing():
-            model = held(self.model)
+            model = with_batches(self.model)
             gone = [count for count in _counts(model.moments_) if count["batch"] == batch]
             if not gone:
                 raise BadKey(
@@ -228,17 +227,17 @@ class Atlas(Reading):
             if others and policy == "frozen" and model.fit_.reference.batches.tolist() == [batch]:
                 raise BadValue(
                     f"Expected to keep a batch that the others were fitted to, found that {batch!r} is "
-                    f"the last; policy='refit' (--policy refit) fits the others together instead."
+                    f"the last; policy='refit' (--policy refit) fits the others together."
                 )
-            after = shrunk(model, batch, policy) if others else None
+            after = after_forgetting(model, batch, policy) if others else None
             return self._commit("forget", after, removed=gone, policy=policy)
 
     def rollback(self, version: int) -> int:
-        """Return to a version exactly, as a new one that has the old one's file; returns its number."""
+        """Return to a version, by a new version with the same file; returns the new number."""
         with self._writing():
             old = self._record.entry(folder.as_version(version))
             model = folder.load(self.path, old)
-            # By the log, not by the current file: this is the way back if that one is damaged.
+            # From the log, not from the current file, which may be damaged.
             added, removed = self._record.changes(self.version, old.number)
             return self._commit(
                 "rollback", model, same_as=old, to=old.number, added=added, removed=removed
@@ -246,7 +245,7 @@ class Atlas(Reading):
 
     def apply_file(self, path: str | Path, batch_key: str | Sequence[str], **options: Any) -> None:
         """Refine the cells of a file with the current version, as :func:`scbatchprox.apply_file`."""
-        model = held(self.model)
+        model = with_batches(self.model)
         record = {
             "atlas": self.path.resolve().name,
             "atlas_version": self.version,
@@ -257,17 +256,17 @@ class Atlas(Reading):
 
     @contextmanager
     def _writing(self, dry_run: bool = False) -> Iterator[None]:
-        """Hold the lock over what is on disk now, which may be newer than what was opened."""
+        """Hold the lock, and read the list of versions again: it may be newer than the one opened."""
         if dry_run:
             self._record = folder.read(self.path)
             yield
             return
-        folder.read(self.path)  # no lock is put where no atlas is
+        folder.read(self.path)  # an error, before a lock is created outside an atlas
         with folder.locked(self.path):
             self._record = folder.read(self.path)
             yield
 
-    def _take_in(
+    def _add(
         self,
         before: BatchProx | None,
         moments: Moments,
@@ -281,14 +280,14 @@ class Atlas(Reading):
         if not n.size or not n.all():
             empty = moments.batches[n == 0].tolist()
             raise BadValue(f"Expected cells in every batch, found none in {some_of(empty)}.")
-        after = grown(before, moments, policy, self._blank())
-        judgement = judged(before, moments, after)
+        after = after_adding(before, moments, policy, self._blank())
+        judgement = judge_arrival(before, moments, after)
         if far_cells is not None:
             judgement.insert(1, "far_cells", far_cells)
         if dry_run:
             return Arrival(judgement, None)
         if not force:
-            refuse(judgement)
+            refuse_very_far(judgement)
         forced = bool((judgement["level"] == "very far").any())
         added = _counts(moments.by_batch)
         version = self._commit(

@@ -1,9 +1,9 @@
-"""An atlas on disk: a list of versions, replaced as a whole, and one file per version, never changed.
+"""The folder of an atlas: a list of versions, and one file per version, which never changes.
 
-``atlas.json`` names every version and the checksum of its file; ``versions/000002.safetensors`` and so on
-are saved models. A version's file is complete on disk before the list that names it takes the place of
-the old one, so a process killed at any point leaves the last good version. What it may leave besides is
-named by no list, and the next writer clears it away.
+``atlas.json`` lists every version with the checksum of its file. ``versions/000002.safetensors`` and so on
+are saved models. The file of a version is complete on disk before the new list replaces the old one in one
+step. So a process that is killed at any moment leaves the last good version. Files that the list does not
+name are deleted by the next writer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "Counts",
     "Entry",
     "Record",
-    "check_place",
+    "check_new_folder",
     "checksum",
     "commit",
     "file_sha256",
@@ -48,7 +48,7 @@ Counts = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """One version: what was done, when, by which software, and the file that holds the result."""
+    """One version: the action, its time, the version of the software, and the file with the result."""
 
     number: int
     action: str
@@ -59,20 +59,20 @@ class Entry:
     removed: Counts = field(default_factory=list)
     policy: str | None = None
     forced: bool = False
-    #: Where the cells came from: name of the file, batch_key, use_rep, and upstream where the file says.
+    #: The file of the cells: name, batch_key, use_rep, and the fingerprint of its upstream if it has one.
     source: dict[str, Any] | None = None
     #: The version that a rollback returned to.
     to: int | None = None
     n_batches: int = 0
     n_cells: int = 0
-    #: Of an atlas that holds no batch there is no file.
+    #: None if the atlas has no batches.
     file: str | None = None
     sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class Record:
-    """What ``atlas.json`` holds: the parameters, and every version; the last one is current."""
+    """The content of ``atlas.json``: parameters, upstream, and all versions; the last is current."""
 
     params: dict[str, Any]
     upstream: str | None
@@ -80,7 +80,7 @@ class Record:
 
     @property
     def current(self) -> Entry:
-        """The version that counts now."""
+        """The current version."""
         return self.versions[-1]
 
     def entry(self, number: int) -> Entry:
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def recorded_upstream(self) -> str | None:
-        """What the embedding of the cells now held comes from, by what their files said of it."""
+        """Fingerprint of the upstream in the file of the latest cells that had one."""
         entry = self.current
         while entry.n_batches and entry.parent is not None:
             if entry.source and "upstream" in entry.source:
@@ -104,7 +104,7 @@ class Record:
         return None
 
     def batches(self, number: int) -> dict[Any, int]:
-        """Batches of a version and their cells, by what the log says was done until then."""
+        """Batches of a version and their numbers of cells, from the log."""
         known: dict[int | None, dict[Any, int]] = {None: {}}
         for entry in self.versions:
             now = dict(known[entry.parent if entry.to is None else entry.to])
@@ -117,7 +117,7 @@ class Record:
         return known[self.entry(number).number]
 
     def changes(self, a: int, b: int) -> tuple[Counts, Counts]:
-        """Batches that version ``b`` has and ``a`` has not, and the other way round."""
+        """Batches that only version ``b`` has, and batches that only version ``a`` has."""
         old, new = self.batches(a), self.batches(b)
         return _without(new, old), _without(old, new)
 
@@ -127,7 +127,7 @@ def read(path: Path) -> Record:
     where = path / LIST
     if not where.is_file():
         raise BadFile(
-            f"Expected an atlas (a folder with {LIST}), found none at {path}; make one with "
+            f"Expected an atlas (a folder with {LIST}), found none at {path}; create one with "
             f"`scbatchprox atlas init`."
         )
     damaged = f"Expected the list of versions of an atlas, found {where}, which is damaged"
@@ -136,7 +136,7 @@ def read(path: Path) -> Record:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise BadValue(f"{damaged} ({error}).") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-        raise BadValue(f"{damaged} or of another kind.")
+        raise BadValue(f"{damaged} or is not of an atlas.")
     version = stored.get("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BadValue(
@@ -144,32 +144,32 @@ def read(path: Path) -> Record:
             f"scbatchprox {stored.get('scbatchprox_version')}: upgrade scbatchprox to read it."
         )
     if stored.pop("sha256", None) != checksum(stored):
-        raise BadValue(f"{damaged} or was changed by hand (its checksum is another).")
+        raise BadValue(f"{damaged} or was edited (its checksum does not match).")
     versions = tuple(Entry(**entry) for entry in stored["versions"])
     return Record(stored["params"], stored["upstream"], versions)
 
 
 def load(path: Path, entry: Entry) -> BatchProx | None:
-    """Read the model of a version, if its file is what was once written."""
+    """Read the model of a version, if the checksum of its file matches."""
     if entry.file is None:
         return None
     where = path / VERSIONS / entry.file
     found = file_sha256(where) if where.is_file() else None
     if found != entry.sha256:
-        what = "no such file" if found is None else "a damaged one (its checksum is another)"
+        what = "no such file" if found is None else "a damaged one (its checksum does not match)"
         raise BadValue(f"Expected version {entry.number} of the atlas in {where}, found {what}.")
     return BatchProx.load(where)
 
 
 def locked(path: Path) -> AbstractContextManager[None]:
-    """Be the only writer, or say that there is another."""
+    """Hold the lock, or raise an error if another writer has it."""
     return locked_by(path / LOCK, f"the atlas {path}")
 
 
 def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:
-    """Append a version; ``model`` is its content unless the entry names an older file."""
+    """Append a version; ``model`` is its content, or ``None`` if the entry names an older file."""
     (path / VERSIONS).mkdir(exist_ok=True)
-    _clear(path, record)
+    _delete_leftovers(path, record)
     if model is not None:
         name = f"{entry.number:06d}.safetensors"
         model.save(path / VERSIONS / name)
@@ -186,18 +186,18 @@ def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = N
         "versions": [asdict(version) for version in record.versions],
     }
     text = json.dumps(stored | {"sha256": checksum(stored)}, indent=1, ensure_ascii=False)
-    with replacing(path / LIST) as beside:
-        beside.write_text(text + "\n", "utf-8")
+    with replacing(path / LIST) as partial:
+        partial.write_text(text + "\n", "utf-8")
     return record
 
 
-def check_place(path: Path) -> None:
-    """Check that an atlas can be made in a folder: one that is new, or empty."""
+def check_new_folder(path: Path) -> None:
+    """Check that a folder is new or empty, so that an atlas can be created in it."""
     if not path.resolve().parent.is_dir():
-        raise BadFile(f"Expected a folder to make an atlas in, found none at {path.parent}.")
+        raise BadFile(f"Expected a folder to create an atlas in, found none at {path.parent}.")
     if path.exists() and not path.is_dir():
         raise BadValue(f"Expected a new or empty folder for the atlas, found a file at {path}.")
-    if path.is_dir() and (found := _strangers(path)):
+    if path.is_dir() and (found := _other_files(path)):
         raise BadValue(
             f"Expected a new or empty folder for the atlas, found {some_of(found)} in {path}."
         )
@@ -210,8 +210,8 @@ def next_entry(record: Record, action: str, **facts: Any) -> Entry:
     return Entry((parent or 0) + 1, action, parent, now, __version__, **facts)
 
 
-def _strangers(path: Path) -> list[str]:
-    """What lies in a folder besides what an atlas, or a killed attempt at one, puts there."""
+def _other_files(path: Path) -> list[str]:
+    """Names in a folder, except those that a killed ``create`` leaves."""
     own = {VERSIONS, LOCK}
     return sorted(
         item.name for item in path.iterdir() if item.name not in own and not _is_partial(item)
@@ -242,8 +242,8 @@ def checksum(stored: Any) -> str:
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
-def _clear(path: Path, record: Record) -> None:
-    """Remove what killed writers left; only for who holds the lock."""
+def _delete_leftovers(path: Path, record: Record) -> None:
+    """Delete files that killed writers left; the caller must hold the lock."""
     named = {entry.file for entry in record.versions}
     left = [item for item in (path / VERSIONS).iterdir() if item.name not in named]
     for item in [*left, *(item for item in path.iterdir() if _is_partial(item))]:

@@ -1,4 +1,4 @@
-"""What the embedding of an atlas comes from: its fingerprint, kept and checked."""
+"""The upstream of an atlas: its fingerprint, and the check that new cells have the same."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["check_upstream", "fingerprint"]
 
 
 def fingerprint(upstream: str | Path | Upstream) -> str:
-    """Return what stands for the upstream of an embedding.
+    """Return the text that identifies the upstream of an embedding.
 
-    That is the fingerprint of an :class:`~scbatchprox.upstream.Upstream`, or of a file that holds one; the
-    checksum of any other file; and any other text itself. A folder, such as a model saved by scvi-tools,
-    counts with the names and contents of all its files.
+    That is the fingerprint of an :class:`~scbatchprox.upstream.Upstream` or of its file, the checksum of
+    any other file, the checksum of the names and contents of all files in a folder (such as a model saved
+    by scvi-tools), or any other text itself.
     """
     if isinstance(upstream, Upstream):
         return upstream.fingerprint
     path = Path(upstream)
     try:
         kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
-    except (OSError, ValueError):  # a text too long, or too odd, for the name of a file
+    except (OSError, ValueError):  # a text that cannot be the name of a file
         kind = "text"
     if kind == "file":
         return load_upstream(path).fingerprint if is_saved(path) else f"sha256:{file_sha256(path)}"
@@ -41,10 +41,10 @@ def fingerprint(upstream: str | Path | Upstream) -> str:
 def check_upstream(
     record: Record, upstream: str | Path | Upstream | None, recorded: str | None = None
 ) -> None:
-    """Check that cells come from the same upstream as the atlas, where one is named.
+    """Check that cells have the same upstream as the atlas, if it is known.
 
-    ``recorded`` is what the file of the cells says of itself. It is held against the fingerprint that the
-    atlas was made with or, if that is a text of the user's own, against what earlier files said.
+    ``recorded`` is the fingerprint in the file of the cells. It is compared with the fingerprint of the
+    atlas. If the upstream of the atlas is a text, it is compared with the fingerprint in earlier files.
     """
     if upstream is not None:
         _same_upstream(record.upstream, fingerprint(upstream))

@@ -1,4 +1,4 @@
-"""An atlas as it lies on disk: everything that can be read from it."""
+"""Reading an atlas: versions, models, and differences between versions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from . import folder
 from .folder import Counts
 from .judging import cell_scores
 
-__all__ = ["Diff", "Reading", "held"]
+__all__ = ["AtlasReader", "Diff", "with_batches"]
 
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """What is different in version ``b`` from version ``a``.
+    """The changes from version ``a`` to version ``b``.
 
-    ``rows`` has a row per batch that is in both: cells before and after, the largest absolute change of
-    its scales and of its shifts (NaN if its populations were found anew), and ``mean_moved``, the root
-    mean squared change, over coordinates, of where its mean is refined to.
+    ``rows`` has one row per batch in both: cells before and after, the largest absolute change of its
+    scales and of its shifts (NaN if its populations were found again), and ``mean_moved``, the root mean
+    squared change, over coordinates, of its refined mean.
     """
 
     added: Counts
@@ -37,8 +37,8 @@ class Diff:
     params: dict[str, tuple[Any, Any]]
 
 
-class Reading:
-    """All versions of an atlas, without a way to add one."""
+class AtlasReader:
+    """All versions of an atlas, read only."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -46,7 +46,7 @@ class Reading:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open an atlas, to read from or to write to."""
+        """Open an atlas."""
         return cls(path)
 
     @property
@@ -56,7 +56,7 @@ class Reading:
 
     @property
     def upstream(self) -> str | None:
-        """What the embedding comes from, as it was said when the atlas was made."""
+        """The source of the embedding, as given when the atlas was created."""
         return self._record.upstream
 
     @property
@@ -66,13 +66,13 @@ class Reading:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Where the latest cells from a file came from: its name, ``batch_key`` and ``use_rep``."""
+        """The latest file that was added: its name, ``batch_key`` and ``use_rep``."""
         found = [entry.source for entry in self._record.versions if entry.source]
         return dict(found[-1]) if found else {}
 
     @property
     def model(self) -> BatchProx | None:
-        """The current model, read anew; ``None`` if the atlas holds no batch."""
+        """The current model, read from disk; ``None`` if the atlas has no batches."""
         return self.model_at(self.version)
 
     def model_at(self, version: int) -> BatchProx | None:
@@ -80,8 +80,8 @@ class Reading:
         return folder.load(self.path, self._record.entry(folder.as_version(version)))
 
     def cell_scores(self, Z: Any) -> Floats:
-        """How far each cell is from all that the atlas holds; see :func:`scbatchprox.atlas.cell_scores`."""
-        return cell_scores(held(self.model).moments_, Z)
+        """(N,) distance of each cell from the nearest batch; see :func:`scbatchprox.atlas.cell_scores`."""
+        return cell_scores(with_batches(self.model).moments_, Z)
 
     def entries(self) -> list[dict[str, Any]]:
         """Return all versions as ``atlas.json`` lists them."""
@@ -93,42 +93,40 @@ class Reading:
         return rows.rename(columns={"number": "version"}).set_index("version")
 
     def diff(self, a: int, b: int) -> Diff:
-        """Return what is different in version ``b`` from version ``a``."""
+        """Return the changes from version ``a`` to version ``b``."""
         old, new = self.model_at(a), self.model_at(b)
         added, removed = self._record.changes(a, b)
         one, two = (self._params_of(model) for model in (old, new))
         changed = {name: (one[name], two[name]) for name in one if one[name] != two[name]}
-        return Diff(added, removed, changed_rows(old, new), changed)
+        return Diff(added, removed, _changed_rows(old, new), changed)
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
         params = params_from_json(self.params) if model is None else model.get_params(deep=False)
         return params_as_json(params)
 
 
-def held(model: BatchProx | None) -> BatchProx:
-    """Return the model of an atlas that holds batches."""
+def with_batches(model: BatchProx | None) -> BatchProx:
+    """Return the model, or raise an error if the atlas has no batches."""
     if model is None:
-        raise BadValue(
-            "Expected an atlas that holds batches, found one without any; add some first."
-        )
+        raise BadValue("Expected an atlas with batches, found one without any; add some first.")
     return model
 
 
-def changed_rows(old: BatchProx | None, new: BatchProx | None) -> pd.DataFrame:
-    """Return what became of the batches that two models both hold."""
+def _changed_rows(old: BatchProx | None, new: BatchProx | None) -> pd.DataFrame:
+    """Return the changes of the batches that are in both models."""
     names = ["n_cells_before", "n_cells", "scale_change", "shift_change", "mean_moved"]
-    nothing = pd.DataFrame(columns=names, index=pd.Index([], name="batch"))
+    empty = pd.DataFrame(columns=names, index=pd.Index([], name="batch"))
     if old is None or new is None:
-        return nothing
+        return empty
     both = sorted(set(old.batches_.tolist()) & set(new.batches_.tolist()))
     if not both:
-        return nothing
+        return empty
     table = [_changed(old, new, batch) for batch in both]
     return pd.DataFrame(table, columns=names, index=pd.Index(both, name="batch"))
 
 
 def _changed(old: BatchProx, new: BatchProx, batch: Any) -> list[Any]:
-    """Cells before and after, largest change of scale and shift, and change of the mean's position."""
+    """Cells before and after, largest changes of scale and shift, and displacement of the refined mean."""
     models, name = (old, new), [batch]
     adapters = [model.adapter_.select(name) for model in models]
     rows = [
@@ -144,7 +142,7 @@ def _changed(old: BatchProx, new: BatchProx, batch: Any) -> list[Any]:
         change = [
             float(np.abs(two.scale - one.scale).max()), float(np.abs(two.shift - one.shift).max())
         ]  # fmt: skip
-        rows[0] = rows[1]  # what both versions make of the cells known now
+        rows[0] = rows[1]  # both versions are compared on the latest cells
     moved = np.subtract(
         *(displacement(m, a.scale, a.shift) for m, a in zip(rows, adapters, strict=True))
     )
@@ -152,7 +150,7 @@ def _changed(old: BatchProx, new: BatchProx, batch: Any) -> list[Any]:
 
 
 def _same_rows(one: Adapter, two: Adapter) -> bool:
-    """Whether two versions describe a batch by the same populations."""
+    """Whether a batch has the same populations in two versions."""
     if one.anchors is None or two.anchors is None:
         return one.anchors is two.anchors
     return np.array_equal(one.anchors, two.anchors)

@@ -1,1 +1,1 @@
-"""Cells, wherever they are: in memory, in a Dask array, in a file."""
+"""Cells in memory, in a Dask array or in a file, with the same methods for each."""

@@ -1,4 +1,4 @@
-"""Files on a Dask cluster: every worker reads its own rows, one process writes the result in order."""
+"""Files on a Dask cluster: each worker reads its own rows, and one process writes the result in order."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from ..kernels.threads import get_num_threads
 
 __all__ = ["blocks_in_order", "connected", "lazy_rows"]
 
-#: Blocks that are computed ahead of the one being written, for each worker.
-AHEAD = 2
+#: Blocks per worker that are computed ahead of the one being written.
+BLOCKS_AHEAD = 2
 
 
 @contextmanager
 def connected(cluster: str) -> Iterator[Any]:
-    """Offer a client of the cluster at an address, or of one on this machine (``"local"``)."""
+    """Yield a client of the cluster at an address, or of one started on this machine (``"local"``)."""
     distributed = _module("distributed")
     if cluster == "local":
-        # A process a core: reading HDF5 holds a lock that threads would wait for.
+        # One process per core, not threads: reading HDF5 holds a lock that other threads wait for.
         with (
             distributed.LocalCluster(
                 n_workers=get_num_threads(),
                 threads_per_worker=1,
                 env={"NUMBA_NUM_THREADS": "1"},
                 dashboard_address=":0",
-                silence_logs=logging.CRITICAL,  # what fails on a worker is raised here as well
+                silence_logs=logging.CRITICAL,  # errors on a worker are raised here as well
             ) as local,
             distributed.Client(local) as client,
         ):
@@ -53,7 +53,7 @@ def connected(cluster: str) -> Iterator[Any]:
 def lazy_rows(
     path: Path, use_rep: str | None, shape: tuple[int, ...], dtype: Any, step: int
 ) -> Any:
-    """Return an embedding in a file as a Dask array of which workers read their own blocks."""
+    """Return an embedding in a file as a Dask array; each worker reads its own blocks."""
     if kind_of(path) not in (".h5ad", ".zarr", ".npy"):
         raise BadValue(
             f"Expected a file that can be read in parts on a cluster (.h5ad, .zarr or .npy), found "
@@ -62,8 +62,8 @@ def lazy_rows(
     n, d = shape
     starts = range(0, n, step)
     sizes = tuple(min(step, n - lo) for lo in starts)
-    where = _module("dask.array").from_array(np.array(starts)[:, None], chunks=(1, 1))
-    return where.map_blocks(
+    first_rows = _module("dask.array").from_array(np.array(starts)[:, None], chunks=(1, 1))
+    return first_rows.map_blocks(
         _read, str(path.resolve()), use_rep, step, dtype=dtype, chunks=(sizes, (d,)),
         meta=np.empty((0, 0), dtype),
     )  # fmt: skip
@@ -83,14 +83,14 @@ def _read(start: np.ndarray, path: str, use_rep: str | None, step: int) -> Any:
 
 
 def blocks_in_order(client: Any, result: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Compute a Dask array block by block, a few ahead, and yield each with its first row's number."""
+    """Compute a Dask array block by block, a few ahead; yield the first row of each block, and the block."""
     starts = np.concatenate([[0], np.cumsum(result.chunks[0])])
-    todo = deque(zip(starts, result.to_delayed().ravel(), strict=False))
-    under_way: deque[tuple[int, Any]] = deque()
-    most = AHEAD * max(1, len(client.ncores()))
-    while todo or under_way:
-        while todo and len(under_way) < most:
-            lo, block = todo.popleft()
-            under_way.append((int(lo), client.compute(block)))
-        lo, future = under_way.popleft()
+    waiting = deque(zip(starts, result.to_delayed().ravel(), strict=False))
+    running: deque[tuple[int, Any]] = deque()
+    most = BLOCKS_AHEAD * max(1, len(client.ncores()))
+    while waiting or running:
+        while waiting and len(running) < most:
+            lo, block = waiting.popleft()
+            running.append((int(lo), client.compute(block)))
+        lo, future = running.popleft()
         yield lo, future.result()

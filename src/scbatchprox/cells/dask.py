@@ -1,9 +1,9 @@
-"""The Dask door: cells in blocks of rows, wherever the active scheduler runs them; lazy in, lazy out.
+"""Cells in a Dask array: blocks of rows, computed by the active scheduler. Lazy input, lazy result.
 
-Each block becomes Moments, which are merged along a tree that the chunks alone decide, so that
-neither scheduling nor a lost worker can change a bit of the result; the Adapter then goes to the
-blocks. Batches travel as codes: a task gets the codes of its own rows and never a label. Dask is
-imported by whoever makes a Dask array; this module imports it only once it holds one.
+The moments of the blocks are merged along a tree that depends only on the chunks. So neither scheduling
+nor a lost worker can change the result. Then the adapter is sent to the blocks. A task gets integer
+codes for the batches of its own rows, never labels. This module imports Dask only when it is given a
+Dask array.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ __all__ = [
     "adapter_for",
     "cells_of",
     "check_cells",
+    "check_supported",
     "in_memory",
     "is_lazy",
     "moments",
-    "refuse",
 ]
 
-#: Moments that one task of the tree merges: few tasks, and still a tree for thousands of blocks.
+#: Results that one task of the tree merges: large enough for few tasks, small enough for a tree.
 FAN_IN = 8
 
 
 def is_lazy(Z: Any) -> bool:
-    """Whether ``Z`` is a Dask array, without importing Dask to find out."""
+    """Whether ``Z`` is a Dask array; does not import Dask."""
     dask_array = sys.modules.get("dask.array")
     return dask_array is not None and isinstance(Z, dask_array.Array)
 
 
 def in_memory(batch: Any) -> Any:
-    """Return labels to look at now: Dask's and xarray's (a column of a lazy AnnData) are computed.
+    """Return labels in memory: compute those of Dask and xarray (a column of a lazy AnnData).
 
-    A lazy categorical is read as codes and categories; its strings are never spelled out per cell.
+    A lazy categorical is read as codes and categories, without making one string per cell.
     """
     xarray = sys.modules.get("xarray")
     if xarray is not None and isinstance(batch, xarray.DataArray):
@@ -64,7 +64,7 @@ def in_memory(batch: Any) -> Any:
 
 
 def check_cells(Z: Any) -> Any:
-    """:func:`check_embedding`, and the same for a Dask array: its rows in blocks of known size."""
+    """Check an embedding as :func:`check_embedding` does, or a Dask array; return it in blocks of rows."""
     if not is_lazy(Z):
         return check_embedding(Z)
     if np.isnan(Z.shape).any():
@@ -76,17 +76,17 @@ def check_cells(Z: Any) -> Any:
     return Z.rechunk({1: -1}) if Z.numblocks[1] > 1 else Z
 
 
-def refuse(solver: Solver, out: Any = None) -> None:
-    """Say before anything is computed what cannot be done with a Dask array."""
+def check_supported(solver: Solver, out: Any = None) -> None:
+    """Raise, before anything is computed, if an option does not work with a Dask array."""
     if solver.needs_cells:
         raise BadValue(
             f"Expected a solver that needs only moments for a Dask array (solver='exact' works "
             f"lazily), found {solver!r}, which visits cells in random order and needs them in memory."
         )
-    _refuse_out(out)
+    _check_no_out(out)
 
 
-def _refuse_out(out: Any) -> None:
+def _check_no_out(out: Any) -> None:
     if out is not None:
         raise BadValue(
             f"Expected no `out` for a Dask array, whose result is lazy, found one of type "
@@ -102,12 +102,14 @@ class DaskCells:
     labels: Labels
 
     def by_batch(self) -> list[DaskCells]:
-        """All cells: taking those of one batch out of every block would read each block many times."""
+        """All cells at once: one part per batch would read every block once per batch."""
         return [self]
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
-        draw = _tree(_block_draw, partial(_joined, most), self.Z, self.labels, most=most, seed=seed)
+        draw = _tree(
+            _block_draw, partial(_join_draws, most), self.Z, self.labels, most=most, seed=seed
+        )
         (found,) = _dask().compute(draw)
         result: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
         return result
@@ -122,12 +124,12 @@ class DaskCells:
 
 
 def cells_of(Z: Any, labels: Labels) -> MemoryCells | DaskCells:
-    """Cells that :func:`check_cells` has seen, with their batches."""
+    """Return cells that :func:`check_cells` has checked, with their batches."""
     return DaskCells(Z, labels) if is_lazy(Z) else MemoryCells(Z, labels)
 
 
 def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Moments:
-    """Moments of a Dask array that :func:`check_cells` has seen, computed where Dask computes."""
+    """Compute the moments of a Dask array that :func:`check_cells` has checked, on the active scheduler."""
     if isinstance(by, Anchors):
         tree, names = moments_tree(Z, labels.within(by.batches), by), np.arange(by.batch.size)
     else:
@@ -140,17 +142,17 @@ def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Momen
 def moments_tree(
     Z: Any, labels: Labels, anchors: Anchors | None = None, grouped: bool = False
 ) -> Any:
-    """The moments, still to be computed, with codes for labels."""
-    # A task of its own: anchors are sent to a worker once, not with every block.
+    """Return the moments, not yet computed, with integer codes as batches."""
+    # A separate task: the anchors are sent to each worker once, not with every block.
     sent = {"anchors": _dask().delayed(anchors, pure=True, traverse=False)} if anchors else {}
     return _tree(_block_moments, _merge, Z, labels, grouped=grouped, **sent)
 
 
 def _tree(block: Any, merge: Any, Z: Any, labels: Labels, **options: Any) -> Any:
-    """What ``block`` makes of every block of rows, merged along a tree; still to be computed."""
+    """Return the results of ``block`` for all blocks of rows, merged along a tree; not yet computed."""
     tree = _dask().array.reduction(
         _map_blocks(block, Z, labels, dtype=object, chunks=(1, 1), **options),
-        chunk=_itself,
+        chunk=_identity,
         combine=merge,
         aggregate=merge,
         split_every={0: FAN_IN, 1: 2},
@@ -158,40 +160,42 @@ def _tree(block: Any, merge: Any, Z: Any, labels: Labels, **options: Any) -> Any
         dtype=object,
         meta=np.empty((), object),
     )
-    # Delayed, since the result is no array and must not be finished like one.
+    # Delayed, because the result is not an array and Dask must not treat it as one.
     return tree.to_delayed().item()
 
 
 @dataclass(frozen=True)
 class LazyAdapter:
-    """An Adapter for Dask arrays: the same verbs, which return Dask arrays."""
+    """An adapter for Dask arrays: the same methods, which return Dask arrays."""
 
     adapter: Adapter
 
     def apply(self, Z: Any, batch: Any = None, *, out: Any = None) -> Any:
-        """Refine cells (N, d) of known batches when the result is computed."""
+        """Refine cells (N, d) of known batches; computed when the result is."""
         return self._map("apply", Z, batch, out)
 
-    def apply_finite(self, Z: Any, labels: Labels, out: Any = None) -> Any:
-        """:meth:`apply`; what was finite when fitted to is looked at again when it is read again."""
+    def apply_finite(
+        self, Z: Any, labels: Labels, out: Any = None, *, largest: float = np.inf
+    ) -> Any:
+        """As :meth:`apply`: cells are read again, so they are also checked again."""
         return self._map("apply", Z, labels, out)
 
     def inverse(self, Z: Any, batch: Any = None, *, out: Any = None) -> Any:
-        """Take refined cells back to where they came from when the result is computed."""
+        """Return the unrefined positions of refined cells; computed when the result is."""
         return self._map("inverse", Z, batch, out)
 
     def _map(self, verb: str, Z: Any, batch: Any, out: Any) -> Any:
-        _refuse_out(out)
+        _check_no_out(out)
         Z = check_cells(Z)
         known = self.adapter.batches
         zeros = np.zeros(Z.shape[0], np.int32)
-        # One cell in memory meets every check that does not look at the data, now rather than later.
+        # Apply the adapter to one cell in memory: this makes all checks that do not need the data now.
         one = np.zeros((1, Z.shape[1]), output_dtype(Z))
         getattr(self.adapter, verb)(one, None if batch is None else Labels(zeros[:1], known))
         labels = (
             Labels(zeros, known) if batch is None else Labels.of(batch, Z.shape[0]).within(known)
         )
-        # A task of its own: the adapter is sent to a worker once, not with every block.
+        # A separate task: the adapter is sent to each worker once, not with every block.
         adapter = _dask().delayed(self.adapter, pure=True, traverse=False)
         return _map_blocks(
             _block_apply, Z, labels, dtype=output_dtype(Z), adapter=adapter, verb=verb
@@ -199,12 +203,12 @@ class LazyAdapter:
 
 
 def adapter_for(Z: Any, adapter: Adapter) -> Adapter | LazyAdapter:
-    """Return what moves cells of this kind."""
+    """Return an adapter that works on ``Z``, in memory or lazy."""
     return LazyAdapter(adapter) if is_lazy(Z) else adapter
 
 
 def _dask() -> Any:
-    """Dask without its types, which it has for few of its functions."""
+    """Import Dask, untyped: few of its functions have types."""
     import dask
     import dask.array
 
@@ -212,9 +216,9 @@ def _dask() -> Any:
 
 
 def _map_blocks(block: Any, Z: Any, labels: Labels, *, dtype: Any, **options: Any) -> Any:
-    """``block(rows of Z, their codes, **options)`` for every block, lazily."""
+    """Call ``block(rows of Z, their codes, **options)`` for every block, lazily."""
     da = _dask().array
-    # The smallest integers that will do: codes are what a graph holds most of.
+    # The smallest sufficient integer type, because codes are most of a graph's size.
     codes = labels.codes.astype(np.min_scalar_type(labels.batches.size - 1))[:, None]
     codes = da.from_array(codes, chunks=(Z.chunks[0], 1))
     return da.map_blocks(block, Z, codes, dtype=dtype, meta=np.empty((0, 0), dtype), **options)
@@ -227,7 +231,7 @@ def _block_moments(
     grouped: bool = False,
     block_info: Any = None,
 ) -> Moments | None:
-    """Moments of one block with codes for labels; ``None`` of a block without rows."""
+    """Return the moments of one block, with codes as batches; ``None`` for a block without rows."""
     if Z.shape[0] == 0:
         return None
     try:
@@ -241,7 +245,7 @@ def _block_moments(
 def _block_draw(
     Z: Any, codes: np.ndarray, most: Ints, seed: int, block_info: Any = None
 ) -> Draw | None:
-    """What one block keeps to draw from; ``None`` of a block without rows."""
+    """Return the candidates of one block for a sample; ``None`` for a block without rows."""
     if Z.shape[0] == 0:
         return None
     try:
@@ -250,27 +254,27 @@ def _block_draw(
         raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
 
 
-def _itself(part: Any, axis: Any, keepdims: bool) -> Any:
+def _identity(part: Any, axis: Any, keepdims: bool) -> Any:
     return part
 
 
-def _some(parts: Any) -> list[Any]:
-    """What neighbouring blocks made, from left to right, but for those without rows."""
-    # Dask hands a single part over as it is, several as rows of one.
+def _nonempty(parts: Any) -> list[Any]:
+    """Return the results of neighbouring blocks in order, without those of empty blocks."""
+    # Dask passes a single part as it is, and several as a list of lists.
     rows = parts if isinstance(parts, list) else [[parts]]
     return [part for row in rows for part in row if part is not None]
 
 
 def _merge(parts: Any, axis: Any, keepdims: bool) -> Moments | None:
-    """Merge moments of neighbouring blocks, from left to right."""
-    some = _some(parts)
-    return reduce(Moments.merge, some) if some else None
+    """Merge the moments of neighbouring blocks, in order."""
+    found = _nonempty(parts)
+    return reduce(Moments.merge, found) if found else None
 
 
-def _joined(most: Ints, parts: Any, axis: Any, keepdims: bool) -> Draw | None:
-    """Draw from neighbouring blocks, from left to right."""
-    some = _some(parts)
-    return Draw.joined(some, most) if some else None
+def _join_draws(most: Ints, parts: Any, axis: Any, keepdims: bool) -> Draw | None:
+    """Join the candidates of neighbouring blocks, in order."""
+    found = _nonempty(parts)
+    return Draw.joined(found, most) if found else None
 
 
 def _block_apply(

@@ -1,4 +1,4 @@
-"""Columns of ``obs`` that users name, as one label per cell."""
+"""Columns of ``obs``, named by users, as one label per cell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series
     """Return the batch of each cell; several columns are combined as ``"a | b"``."""
     keys = as_keys(batch_key)
     require_columns(keys, (key for key in obs if key in obs.columns))
-    if not isinstance(obs, pd.DataFrame):  # of a lazily opened AnnData: read these columns alone
+    if not isinstance(obs, pd.DataFrame):  # of a lazily opened AnnData: read only these columns
         obs = pd.DataFrame({key: in_memory(obs[key]) for key in keys})
     if len(keys) == 1:
         return obs[keys[0]]

@@ -20,13 +20,13 @@ __all__ = ["MemoryCells"]
 
 @dataclass(frozen=True, eq=False)
 class MemoryCells:
-    """Cells (N, d) in memory, which have been checked, with their batches."""
+    """Checked cells (N, d) in memory, with their batches."""
 
     Z: Any
     labels: Labels
 
     def by_batch(self) -> list[MemoryCells]:
-        """The cells of each batch alone, in their order."""
+        """The cells of each batch, in their order."""
         if self.labels.batches.size == 1:
             return [self]
         parts = self.labels.rows()
@@ -40,7 +40,7 @@ class MemoryCells:
         return Sample.drawn(self.Z, self.labels, most, seed)
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`, without a pass over all coordinates; cells are known to be finite."""
+        """As :meth:`sample`, without reading all coordinates; the cells must be known to be finite."""
         return thin_sample(self.Z, self.labels, most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:

@@ -1,6 +1,6 @@
-"""The command line: parse, call, print. The only place that configures logging.
+"""The command line: parse, call, print. Only this package configures logging.
 
-Commands import what they use when they run, so that help and completion load nothing of it.
+Commands import the library when they run, so that help and completion are fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands."""
+"""The command ``scbatchprox``, and the commands for files and models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .atlas import atlas
 from .bench import bench
 from .embed import embed
 from .evaluate import evaluate
-from .output import Speaker
+from .output import Output
 
 if TYPE_CHECKING:
     from ..api.estimator import BatchProx
@@ -83,9 +83,9 @@ def refine(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Fit an adapter to the cells of a file and write them refined."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering(), speaker.progress() as progress:
+    """Fit an adapter to the cells of a file, and write the refined cells."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors(), output.progress() as progress:
         from ..api.files import refine_file
 
         wanted = o.model_of(
@@ -100,7 +100,7 @@ def refine(
             lambda_id=lambda_id,
             strength=strength,
         )
-        target_path = o.where(out, in_place, path=path, labels=labels, model=model)
+        target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
         if model is not None and (model.is_dir() or not model.resolve().parent.is_dir()):
             raise BadValue(f"Expected a place for a file as --model, found none at {model}.")
         fitted = refine_file(
@@ -119,19 +119,21 @@ def refine(
         fitted.provenance_["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         if model is not None:
             fitted.save(model)
-    with speaker.answering():
-        speaker.show(fitted.movement())
+    with output.handle_errors():
+        output.print_table(fitted.movement())
         if fitted.diagnosis_ is not None:
             for batch, verdict in fitted.diagnosis_["verdict"].items():
-                speaker.say(f"{batch}: {verdict}")
-        speaker.say(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
-        speaker.answer(
+                output.print_line(f"{batch}: {verdict}")
+        else:
+            output.print_line("no verdicts were made; --diagnose gives one per batch")
+        output.print_line(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
+        output.print_json(
             _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
         )
 
 
 def _mapping(inverse: bool) -> Callable[..., None]:
-    """Return the command that applies a saved adapter, or its inverse: they differ in little else."""
+    """Return the command that applies a saved adapter, or its inverse."""
 
     def command(
         path: o.In,
@@ -148,19 +150,20 @@ def _mapping(inverse: bool) -> Callable[..., None]:
         verbose: o.Verbose = False,
         as_json: o.Json = False,
     ) -> None:
-        speaker = Speaker(quiet, verbose, as_json)
-        with speaker.answering(), speaker.progress() as progress:
+        output = Output(quiet, verbose, as_json)
+        with output.handle_errors(), output.progress() as progress:
             from ..api.estimator import BatchProx
             from ..api.files import apply_file
             from ..io.formats import kind_of
 
-            target_path = o.where(out, in_place, path=path, labels=labels, model=model)
+            target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
             fitted = BatchProx.load(model)
             known = fitted.provenance_
             keys = batch_key or known.get("batch_key")
             if not keys:
                 raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
-            if kind_of(path) in (".h5ad", ".zarr"):  # by name, as the model was fitted
+            # Embeddings of these files have names, which the model keeps.
+            if kind_of(path) in (".h5ad", ".zarr"):
                 use_rep = use_rep or known.get("key_added" if inverse else "use_rep")
                 if inverse and use_rep and key_added is None:
                     key_added = f"{use_rep}_inverse"
@@ -178,10 +181,10 @@ def _mapping(inverse: bool) -> Callable[..., None]:
                 cluster=o.cluster(dask, scheduler),
                 progress=progress,
             )
-        with speaker.answering():
+        with output.handle_errors():
             written = str(target_path or path)
-            speaker.say(f"wrote {written}")
-            speaker.answer({"written": written, "model": str(model), "inverse": inverse})
+            output.print_line(f"wrote {written}")
+            output.print_json({"written": written, "model": str(model), "inverse": inverse})
 
     return command
 
@@ -193,7 +196,7 @@ app.command(
 )(_mapping(inverse=False))
 app.command(
     "inverse",
-    help="Take refined cells back to where they came from.",
+    help="Map refined cells back to their original coordinates.",
     epilog="Example: `scbatchprox inverse refined.h5ad --model m.safetensors --in-place`",
 )(_mapping(inverse=True))
 
@@ -204,33 +207,33 @@ def inspect(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Show what a saved model is: batches, sizes, movement, parameters, where it came from."""
-    speaker = Speaker(False, verbose, as_json)
-    with speaker.answering():
+    """Show a saved model: batches, cells, movement, parameters, and its source."""
+    output = Output(False, verbose, as_json)
+    with output.handle_errors():
         from ..api.estimator import BatchProx
         from ..io import model_file
 
         model = BatchProx.load(path)
         written_by = model_file.load(path).written_by
         facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
-        speaker.show(model.movement())
+        output.print_table(model.movement())
         for part in ("params", "provenance"):
-            speaker.say(f"\n{part}")
+            output.print_line(f"\n{part}")
             for name, value in facts[part].items():
-                speaker.say(f"  {name:<18} {value}")
-        speaker.say(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
-        speaker.answer(facts)
+                output.print_line(f"  {name:<18} {value}")
+        output.print_line(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
+        output.print_json(facts)
 
 
 @app.command(epilog="Example: `scbatchprox demo --out demo-output`")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo-output"),
-    data: Annotated[str, typer.Option(help="Table of the paper to simulate.")] = "pbmc4",
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    data: Annotated[str, typer.Option(help="Which table of the paper to simulate.")] = "pbmc4",
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     verbose: o.Verbose = False,
 ) -> None:
-    """Simulate one of the paper's tables, refine it, score it, draw it."""
-    with Speaker(verbose=verbose).answering():
+    """Simulate a data set of the paper, refine it, score it and plot it."""
+    with Output(verbose=verbose).handle_errors():
         from ..bench.demo import run
 
         run(out, data=data, seed=seed)

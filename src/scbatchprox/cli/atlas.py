@@ -11,7 +11,7 @@ from ..errors import BadKey, BadValue
 from . import atlas_words as words
 from . import options as o
 from .atlas_options import At, BatchKey, Cells, Policies, Policy, Upstream, UseRep
-from .output import Speaker
+from .output import Output
 
 if TYPE_CHECKING:
     from ..atlas import Arrival, Atlas
@@ -20,7 +20,7 @@ __all__ = ["atlas"]
 
 atlas = typer.Typer(
     name="atlas",
-    help="Keep a model that grows: add batches, forget them, return to any version.",
+    help="Keep a growing model: add batches, forget them, return to any version.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -46,9 +46,9 @@ def init(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Make an atlas that holds no batch yet."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Create an atlas without batches."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
         model = o.model_of(
@@ -57,8 +57,8 @@ def init(
             lambda_target=lambda_target, mu=mu, lambda_id=lambda_id, strength=strength,
         )  # fmt: skip
         made = Atlas.create(path, model=model, upstream=upstream)
-        speaker.say(f"made {path}, version 1")
-        speaker.answer(_state(made) | {"upstream": made.upstream, "params": made.params})
+        output.print_line(f"created {path}, version 1")
+        output.print_json(_state(made) | {"upstream": made.upstream, "params": made.params})
 
 
 @atlas.command(
@@ -72,23 +72,24 @@ def add(
     labels: o.LabelsFile = None,
     policy: Policy = Policies.frozen,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how far the cells are, and add nothing.")
+        bool, typer.Option("--dry-run", help="Judge the batches, and add nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Add batches that are very far from the atlas too.")
+        bool, typer.Option("--force", help="Add batches even if they are very far from the atlas.")
     ] = False,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Allow more cells of batches that are there already.")
+        bool, typer.Option("--merge", help="Add more cells of batches that the atlas has.")
     ] = False,
     upstream: Upstream = None,
     scores: Annotated[
         Path | None,
-        typer.Option(help="Write how far each cell is from all that the atlas holds to this .csv."),
+        typer.Option(help="Write the distance of each cell from the atlas to this .csv."),
     ] = None,
     mark: Annotated[
         bool,
         typer.Option(
-            "--mark", help="Write it to IN (.h5ad): obs columns atlas_distance and atlas_far."
+            "--mark",
+            help="Write the distances to IN (.h5ad): obs columns atlas_distance and atlas_far.",
         ),
     ] = False,
     quiet: o.Quiet = False,
@@ -96,13 +97,13 @@ def add(
     as_json: o.Json = False,
 ) -> None:
     """Judge the batches of a file, and add them unless they are very far from the atlas."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
-        with speaker.progress() as progress:
+        with output.progress() as progress:
             at = Atlas.open(path)
-            # A first arrival has nothing to be scored against; asking for scores of it is an error.
+            # An empty atlas has no batches to score cells against; --scores and --mark are errors then.
             arrival = at.add_file(
                 cells,
                 _keys(at, batch_key),
@@ -119,10 +120,10 @@ def add(
                 progress=progress,
             )
         for batch, row in arrival.judgement.iterrows():
-            speaker.say(words.in_words(batch, row))
+            output.print_line(words.judgement(batch, row))
         done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
-        speaker.say(f"{done}" + (f"\nwrote {scores}" if scores else ""))
-        speaker.answer(_state(at) | _judgement(arrival))
+        output.print_line(f"{done}" + (f"\nwrote {scores}" if scores else ""))
+        output.print_json(_state(at) | _judgement(arrival))
 
 
 @atlas.command(epilog="Example: `scbatchprox atlas forget lung donor3`")
@@ -134,15 +135,15 @@ def forget(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Take a batch out: as if it had never been seen, from the moments kept of the others."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Remove a batch, as if it had never been added; reads no cells."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
         at = Atlas.open(path)
         version = at.forget(_label(at, batch), policy=policy.value)
-        speaker.say(f"forgot {batch}: version {version}")
-        speaker.answer(_state(at))
+        output.print_line(f"forgot {batch}: version {version}")
+        output.print_json(_state(at))
 
 
 @atlas.command(
@@ -164,12 +165,12 @@ def apply(
     as_json: o.Json = False,
 ) -> None:
     """Refine cells of batches that the atlas holds, with its current version."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
-        with speaker.progress() as progress:
-            target = o.where(out, in_place, path=cells, labels=labels)
+        with output.progress() as progress:
+            target = o.result_path(out, in_place, path=cells, labels=labels)
             at = Atlas.open(path)
             at.apply_file(
                 cells,
@@ -181,22 +182,22 @@ def apply(
                 cluster=o.cluster(dask, scheduler),
                 progress=progress,
             )
-        speaker.say(f"wrote {target or cells}")
-        speaker.answer(_state(at) | {"written": str(target or cells)})
+        output.print_line(f"wrote {target or cells}")
+        output.print_json(_state(at) | {"written": str(target or cells)})
 
 
 @atlas.command(epilog="Example: `scbatchprox atlas log lung --json`")
 def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
-    """Show all versions: what was done, when, and by which version of the software."""
-    speaker = Speaker(False, verbose, as_json)
-    with speaker.answering():
+    """Show all versions: action, batches added and removed, cells and date."""
+    output = Output(False, verbose, as_json)
+    with output.handle_errors():
         import pandas as pd
 
         from ..atlas import Atlas
 
         at = Atlas.open(path)
         table = at.log()
-        done = [words.done(row) for row in at.entries()]
+        done = [words.action(row) for row in at.entries()]
         shown = pd.DataFrame({"done": done}, index=table.index).assign(
             added=table["added"].map(words.names),
             removed=table["removed"].map(words.names),
@@ -204,8 +205,8 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
             cells=table["n_cells"].map("{:,}".format),
             when=table["when"].str.slice(0, 10),
         )
-        speaker.show(shown)
-        speaker.answer(_state(at) | {"upstream": at.upstream, "versions": at.entries()})
+        output.print_table(shown)
+        output.print_json(_state(at) | {"upstream": at.upstream, "versions": at.entries()})
 
 
 @atlas.command(epilog="Example: `scbatchprox atlas diff lung 3 5`")
@@ -216,22 +217,22 @@ def diff(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Show what is different in version B from version A, and how far old rows moved."""
-    speaker = Speaker(False, verbose, as_json)
-    with speaker.answering():
+    """Show the changes from version A to version B: batches, parameters, and rows of the adapter."""
+    output = Output(False, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
         found = Atlas.open(path).diff(a, b)
-        speaker.say(f"added: {words.names(found.added) or 'none'}")
-        speaker.say(f"removed: {words.names(found.removed) or 'none'}")
+        output.print_line(f"added: {words.names(found.added) or 'none'}")
+        output.print_line(f"removed: {words.names(found.removed) or 'none'}")
         for name, (old, new) in found.params.items():
-            speaker.say(f"{name}: {old} became {new}")
-        still = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
-        speaker.say(
-            f"rows in both: {len(still)}, of which {int(still.sum())} are the same to the bit"
+            output.print_line(f"{name}: {old} changed to {new}")
+        same = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
+        output.print_line(
+            f"batches in both versions: {len(same)}, of which {int(same.sum())} are identical"
         )
-        speaker.show(found.rows)
-        speaker.answer(
+        output.print_table(found.rows)
+        output.print_json(
             {
                 "a": a,
                 "b": b,
@@ -251,26 +252,26 @@ def rollback(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Return to an earlier version exactly, as a new version; nothing is lost."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Return to an earlier version, by a new version with the same content; no version is lost."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..atlas import Atlas
 
         at = Atlas.open(path)
         number = at.rollback(version)
-        speaker.say(f"version {number} is version {version} again")
-        speaker.answer(_state(at) | {"same_as": version})
+        output.print_line(f"version {number} is the same as version {version}")
+        output.print_json(_state(at) | {"same_as": version})
 
 
 def _keys(at: Atlas, given: list[str] | None) -> list[str]:
     keys = given or at.source.get("batch_key")
     if not keys:
-        raise BadValue("Expected --batch-key, found none, and no arrival at the atlas names one.")
+        raise BadValue("Expected --batch-key, found none, and no file was added to the atlas yet.")
     return list(keys)
 
 
 def _rep(at: Atlas, cells: Path) -> str | None:
-    """The embedding of the latest arrival, for a file of the same kind: a name means another in others."""
+    """The embedding of the latest file, for a file of the same kind: names differ between kinds."""
     from ..io.formats import kind_of
 
     source = at.source
@@ -279,7 +280,7 @@ def _rep(at: Atlas, cells: Path) -> str | None:
 
 
 def _label(at: Atlas, text: str) -> Any:
-    """The batch that a word on the command line means: labels may be numbers."""
+    """The batch with this label as text: labels may be numbers."""
     from ..core.checks import some_of
 
     model = at.model

@@ -12,7 +12,7 @@ __all__ = ["At", "BatchKey", "Cells", "Policies", "Policy", "Upstream", "UseRep"
 
 
 class Policies(StrEnum):
-    """Policies by name, for the parser."""
+    """Policies by name."""
 
     frozen = "frozen"
     refit = "refit"
@@ -28,22 +28,22 @@ Cells = Annotated[
 BatchKey = Annotated[
     list[str] | None,
     typer.Option(
-        help="Column with the batch of each cell; repeat to combine columns; by default as for the "
-        "latest arrival."
+        help="Column with the batch of each cell; repeat to combine columns; by default that of the "
+        "latest file added."
     ),
 ]
 UseRep = Annotated[
     str | None,
-    typer.Option(help="Embedding; by default as for the latest arrival, at first X_pca."),
+    typer.Option(help="Embedding; by default that of the latest file added, or X_pca."),
 ]
 Upstream = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT|FILE",
-        help="What the embedding comes from: a reference saved by embed fit, any other file or folder "
-        "(of which the checksum is kept), or any text. Another one is refused later.",
+        help="Source of the embedding: a reference saved by embed fit, any other file or folder (its "
+        "checksum is kept), or any text. Cells from another source are refused.",
     ),
 ]
 Policy = Annotated[
-    Policies, typer.Option(help="frozen: old rows stay to the bit; refit: all are fitted anew.")
+    Policies, typer.Option(help="frozen: no old row changes; refit: all rows are fitted again.")
 ]

@@ -1,4 +1,4 @@
-"""Bars that show how far a command is."""
+"""Progress bars."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class _RowsPerSecond(ProgressColumn):
         return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
 
 
-class _SoFar(ProgressColumn):
-    """For what is counted in something else than cells: bytes of a download, rows of a table of results."""
+class _Count(ProgressColumn):
+    """For progress in other units than cells: bytes of a download, rows of a table of results."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.completed:,.0f} / {task.total or 0:,.0f}", style="progress.data.speed")
 
 
 def bars_of(console: Console, *, cells: bool, silent: bool) -> Progress:
-    """Return bars for a console, of cells or of something else; silent ones show nothing."""
+    """Return bars for a console, in cells or in other units; silent bars print nothing."""
     return Progress(
         TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-        _RowsPerSecond() if cells else _SoFar(), TimeRemainingColumn(), console=console, disable=silent,
+        _RowsPerSecond() if cells else _Count(), TimeRemainingColumn(), console=console, disable=silent,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command ``scbatchprox bench``: the paper's tables and figures, on its data or on anybody's."""
+"""The command ``scbatchprox bench``: the paper's tables and figures, on its data or on yours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..choices import EXPERIMENTS as NAMES
 from ..choices import Profiles
 from ..errors import BadFile, BadValue
 from . import options as o
-from .output import Speaker
+from .output import Output
 
 __all__ = ["bench"]
 
@@ -30,7 +30,7 @@ def bench(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
     out: Annotated[
-        Path, typer.Option(help="Folder for rows, pages and pictures; a rerun goes on there.")
+        Path, typer.Option(help="Folder for results; an interrupted run continues there.")
     ] = Path("bench-output"),
     data: Annotated[
         list[str] | None,
@@ -62,13 +62,13 @@ def bench(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Few cells, few epochs: a look.", rich_help_panel=_HOW),
+        typer.Option("--quick", help="Few cells and few epochs.", rich_help_panel=_HOW),
     ] = False,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="Repetitions of a row.", rich_help_panel=_HOW)
+        int | None, typer.Option(min=1, help="Number of repetitions.", rich_help_panel=_HOW)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of everything random.", rich_help_panel=_HOW)
+        int | None, typer.Option(min=0, help="Seed of random numbers.", rich_help_panel=_HOW)
     ] = None,
     profile: Annotated[
         Profiles | None, typer.Option(help="All scores, or the fast ones.", rich_help_panel=_HOW)
@@ -78,21 +78,21 @@ def bench(
     as_json: o.Json = False,
 ) -> None:
     """Run an experiment of the paper, on its data or on yours, and write a page about it."""
-    speaker = Speaker(quiet, verbose, as_json)
+    output = Output(quiet, verbose, as_json)
 
     def note(sentence: str) -> None:
         from rich.text import Text
 
         if not (quiet or as_json):
-            speaker.err.print(Text(sentence))
+            output.err.print(Text(sentence))
 
-    with speaker.answering():
+    with output.handle_errors():
         from ..bench.datasets import data_folder
         from ..bench.experiments import EXPERIMENTS, read_config, run
 
         chosen = _chosen(name, everything, tuple(EXPERIMENTS))
         if data_dir is not None:
-            data_folder(data_dir)  # a wrong one is an error at once, not a reason to leave data out
+            data_folder(data_dir)  # an error now, not a reason to leave data out later
         given = {
             "data": tuple(data) if data else None,
             "batch_key": batch_key,
@@ -109,15 +109,15 @@ def bench(
             )
             for which in chosen
         }
-        told = read_config(config, settings) if config else {}
+        from_file = read_config(config, settings) if config else {}
         settings = {
-            which: replace(mine, **(told.get(which, {}) | changed))
-            for which, mine in settings.items()
+            which: replace(default, **(from_file.get(which, {}) | changed))
+            for which, default in settings.items()
         }
         facts: dict[str, Any] = {}
         for which in chosen:
             command = _command(which, given, config, quick, out)
-            with speaker.progress(cells=False) as progress:
+            with output.progress(cells=False) as progress:
                 try:
                     done = run(
                         EXPERIMENTS[which],
@@ -130,13 +130,13 @@ def bench(
                         note=note,
                     )
                 except KeyboardInterrupt:
-                    note(f"Finished rows are kept in {out}; the same command goes on.")
+                    note(f"Finished rows are kept in {out}; run the same command to continue.")
                     raise
-            facts[which] = _tell(speaker, which, done)
+            facts[which] = _report(output, which, done)
         if not any(found["rows"] for found in facts.values()):
             reasons = " ".join(r for found in facts.values() for r in found["left_out"].values())
             raise BadFile(f"Expected data to run on, found none. {reasons}")
-        speaker.answer({"experiments": facts})
+        output.print_json({"experiments": facts})
 
 
 def _chosen(name: str | None, everything: bool, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -153,33 +153,33 @@ def _chosen(name: str | None, everything: bool, known: tuple[str, ...]) -> tuple
 
 
 def _command(name: str, given: dict[str, Any], config: Path | None, quick: bool, out: Path) -> str:
-    """Return the command that makes the same page again, wherever that is."""
+    """Return the command that reproduces the page on any machine."""
     words = ["scbatchprox", "bench", name, *(["--quick"] if quick else [])]
     for key, value in given.items():
         for item in value if isinstance(value, tuple) else () if value is None else (value,):
-            words += [f"--{key.replace('_', '-')}", _anywhere(item)]
-    words += ["--config", _anywhere(config)] if config else []
-    return shlex.join([*words, "--out", _anywhere(out)])
+            words += [f"--{key.replace('_', '-')}", _portable(item)]
+    words += ["--config", _portable(config)] if config else []
+    return shlex.join([*words, "--out", _portable(out)])
 
 
-def _anywhere(word: object) -> str:
-    """Return a word of a command without folders that only this machine has."""
+def _portable(word: object) -> str:
+    """Return a word of a command; of an absolute path, only the name."""
     return Path(str(word)).name if Path(str(word)).is_absolute() else str(word)
 
 
-def _tell(speaker: Speaker, name: str, done: Any) -> dict[str, Any]:
+def _report(output: Output, name: str, done: Any) -> dict[str, Any]:
     rows = done.rows
     tried = rows.drop_duplicates(list(rows.columns[:7]))
     failed = tried[tried["status"] == "failed"]
-    speaker.say(f"{name}: {len(tried)} rows, {done.reused} of them from an earlier run")
+    output.print_line(f"{name}: {len(tried)} rows, {done.reused} of them from an earlier run")
     for sentence in done.findings:
-        speaker.say(f"  {sentence}")
+        output.print_line(f"  {sentence}")
     for data, reason in done.left_out.items():
-        speaker.say(f"  without {data}: {reason}")
+        output.print_line(f"  without {data}: {reason}")
     for reason, group in failed.groupby("reason", sort=False):
-        speaker.say(f"  {len(group)} rows failed: {reason}")
+        output.print_line(f"  {len(group)} rows failed: {reason}")
     for path in done.written:
-        speaker.say(f"wrote {path}")
+        output.print_line(f"wrote {path}")
     return {
         "rows": len(tried),
         "reused": done.reused,

@@ -1,4 +1,4 @@
-"""The commands of ``scbatchprox embed``: from counts to an embedding by a frozen reference."""
+"""The commands of ``scbatchprox embed``: embed counts with a frozen reference."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..choices import Genes, Methods
+from ..choices import MIN_SHARED, N_COMPONENTS, N_HVGS, N_LATENT, Genes, Methods
 from ..errors import BadValue
 from . import options as o
-from .output import Speaker
+from .output import Output
 
 if TYPE_CHECKING:
     from ..upstream import Upstream
@@ -19,7 +19,7 @@ __all__ = ["embed"]
 
 embed = typer.Typer(
     name="embed",
-    help="Embed counts with a reference that stays as it is: a frozen PCA, or scVI with surgery.",
+    help="Embed counts with a frozen reference: a PCA, or scVI with surgery.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -27,24 +27,24 @@ embed = typer.Typer(
 
 CountFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="COUNTS...", help=".h5ad or .zarr files with counts, taken together."),
+    typer.Argument(metavar="COUNTS...", help=".h5ad or .zarr files with counts, which are joined."),
 ]
 CountFile = Annotated[
     Path, typer.Argument(metavar="COUNTS", help="An .h5ad or .zarr file with counts.")
 ]
 Layer = Annotated[str | None, typer.Option(help="Layer with the counts; by default X.")]
 Fractional = Annotated[
-    bool, typer.Option("--fractional", help="Take other numbers than whole ones as counts too.")
+    bool, typer.Option("--fractional", help="Accept counts that are not whole numbers.")
 ]
-MinShared = Annotated[
-    float, typer.Option(help="Smallest share of the reference's genes that is enough.")
-]
+MinShared = Annotated[float, typer.Option(help="Smallest accepted share of the reference's genes.")]
 Reference = Annotated[
     Path, typer.Option("--upstream", help="A reference saved by embed fit or embed surgery.")
 ]
 Saved = Annotated[Path, typer.Option(help="Save the reference here (.safetensors).")]
-Epochs = Annotated[int | None, typer.Option(help="Of scVI's training; by default scVI's choice.")]
-Seed = Annotated[int, typer.Option(help="Of scVI's training.")]
+Epochs = Annotated[
+    int | None, typer.Option(help="Epochs of scVI's training; by default scVI's choice.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of scVI's training.")]
 
 
 @embed.command(
@@ -55,7 +55,10 @@ def fit(
     out: Saved,
     method: Annotated[Methods, typer.Option(help="Kind of reference.")] = Methods.pca,
     coordinates: Annotated[
-        int | None, typer.Option(help="Width of the embedding; by default 40 (pca) or 10 (scvi).")
+        int | None,
+        typer.Option(
+            help=f"Number of coordinates; by default {N_COMPONENTS} (pca) or {N_LATENT} (scvi)."
+        ),
     ] = None,
     genes: Annotated[
         Genes,
@@ -64,7 +67,7 @@ def fit(
             "var['highly_variable'], or all."
         ),
     ] = Genes.scanpy,
-    hvgs: Annotated[int, typer.Option(help="How many genes scanpy chooses.")] = 2500,
+    hvgs: Annotated[int, typer.Option(help="Number of genes that scanpy chooses.")] = N_HVGS,
     layer: Layer = None,
     fractional: Fractional = False,
     batch_key: Annotated[
@@ -77,34 +80,36 @@ def fit(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Fit a reference to the first batches, or to all batches so far, on the genes that all files have."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Fit a reference to the counts of one or more files, on the genes that all of them have."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..upstream import PCAUpstream, ScviUpstream
         from ..upstream.on_disk import read_counts
 
         if method == Methods.scvi and not batch_key:
             raise BadValue("Expected --batch-key for scVI, found none.")
         if method == Methods.pca and batch_key:
-            raise BadValue("Expected --batch-key only with --method scvi, found it for a PCA.")
+            raise BadValue(
+                "Expected --batch-key only with --method scvi, found it with --method pca."
+            )
         _check_place(out, *paths)
         cells = read_counts(paths, layer=layer, batch_key=batch_key, fractional=fractional)
         common: dict[str, Any] = {"genes": genes.value, "n_hvgs": hvgs, "fractional": fractional}
         fitted: Upstream
         if method == Methods.pca:
-            fitted = PCAUpstream.fit(cells, n_components=coordinates or 40, **common)
+            fitted = PCAUpstream.fit(cells, n_components=coordinates or N_COMPONENTS, **common)
         else:
             fitted = ScviUpstream.fit(
-                cells, batch_key or [], n_latent=coordinates or 10, max_epochs=max_epochs, seed=seed,
+                cells, batch_key or [], n_latent=coordinates or N_LATENT, max_epochs=max_epochs, seed=seed,
                 verbose=verbose, **common,
             )  # fmt: skip
         fitted.save(out)
         facts = _facts(fitted, out) | {"n_cells": cells.n_obs, "n_genes": cells.n_vars}
-        speaker.say(
+        output.print_line(
             f"{method.value} of {cells.n_obs:,} cells: {facts['n_genes_used']:,} of {cells.n_vars:,} "
             f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}\nwrote {out}"
         )
-        speaker.answer(facts)
+        output.print_json(facts)
 
 
 @embed.command(
@@ -119,19 +124,19 @@ def apply(
     out: o.Out = None,
     in_place: o.InPlace = False,
     layer: Layer = None,
-    min_shared: MinShared = 0.5,
+    min_shared: MinShared = MIN_SHARED,
     fractional: Fractional = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Embed cells with a saved reference, and say which of its genes they lack."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering(), speaker.progress() as progress:
+    """Embed cells with a saved reference, and report which of its genes are missing."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors(), output.progress() as progress:
         from ..upstream import load
         from ..upstream.on_disk import embed_file
 
-        place = o.where(out, in_place, path=path, upstream=upstream)
+        place = o.result_path(out, in_place, path=path, upstream=upstream)
         reference = load(upstream)
         report = embed_file(
             path,
@@ -143,10 +148,12 @@ def apply(
             fractional=fractional,
             progress=progress,
         )
-    with speaker.answering():
+    with output.handle_errors():
         written = str(place or path)
-        speaker.say(f"{report}\nwrote {written}")
-        speaker.answer(_facts(reference, upstream) | {"written": written, "genes": report.facts()})
+        output.print_line(f"{report}\nwrote {written}")
+        output.print_json(
+            _facts(reference, upstream) | {"written": written, "genes": report.facts()}
+        )
 
 
 @embed.command(
@@ -158,7 +165,7 @@ def surgery(
     upstream: Reference,
     out: Saved,
     layer: Layer = None,
-    min_shared: MinShared = 0.5,
+    min_shared: MinShared = MIN_SHARED,
     fractional: Fractional = False,
     max_epochs: Epochs = None,
     seed: Seed = 0,
@@ -166,9 +173,9 @@ def surgery(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Give an scVI reference weights for new batches; cells of others keep their coordinates."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Train weights of an scVI reference for new batches; other cells keep their coordinates."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..upstream import ScviUpstream
         from ..upstream.on_disk import read_counts
 
@@ -183,18 +190,18 @@ def surgery(
         )  # fmt: skip
         grown.save(out)
         new = grown.batches[len(reference.batches) :]
-        speaker.say(
-            f"weights for {', '.join(new)} beside {len(reference.batches)} batches\nwrote {out}"
+        output.print_line(
+            f"added weights for {', '.join(new)} to those of {len(reference.batches)} batches\nwrote {out}"
         )
-        speaker.answer(_facts(grown, out) | {"added": list(new), "batches": list(grown.batches)})
+        output.print_json(_facts(grown, out) | {"added": list(new), "batches": list(grown.batches)})
 
 
 def _check_place(out: Path, *others: Path) -> None:
-    """Say before anything is computed where the reference cannot be saved."""
+    """Raise an error if the reference cannot be saved, before anything is computed."""
     if out.is_dir() or not out.resolve().parent.is_dir():
         raise BadValue(f"Expected a place for a file as --out, found none at {out}.")
     for path in others:
-        o.apart(path=path, out=out)
+        o.check_different(path=path, out=out)
 
 
 def _facts(upstream: Upstream, path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command ``scbatchprox evaluate``: whether a refinement helped on a user's own cells."""
+"""The command ``scbatchprox evaluate``: scores of the embeddings in a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from ..choices import Profiles
 from ..errors import BadValue
 from . import options as o
-from .output import Speaker
+from .output import Output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="IN",
-            help="A file that holds embeddings by name: .h5ad, .zarr, .npz, .parquet, .csv or .tsv.",
+            help="A file with named embeddings: .h5ad, .zarr, .npz, .parquet, .csv or .tsv.",
         ),
     ],
     batch_key: o.BatchKey,
@@ -49,25 +49,25 @@ def evaluate(
         Profiles, typer.Option(help="fast: on about 5,000 cells.", rich_help_panel="Method")
     ] = Profiles.full,
     runs: Annotated[
-        int, typer.Option(help="Splits that macro-F1 is the mean of.", rich_help_panel="Method")
+        int, typer.Option(help="Number of splits for macro-F1.", rich_help_panel="Method")
     ] = 5,
     seed: Annotated[
-        int, typer.Option(help="Of splits, clusters and samples.", rich_help_panel="Method")
+        int, typer.Option(help="Seed of splits, clusters and samples.", rich_help_panel="Method")
     ] = 0,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Score embeddings of a file: how well they keep cell types and mix batches, and what moved."""
-    speaker = Speaker(quiet, verbose, as_json)
-    with speaker.answering():
+    """Score embeddings of a file: separation of cell types, mixing of batches, and movement."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
         from ..evaluate.metrics.of_file import evaluate_file
         from ..io.atomic import replacing
 
-        o.apart(path=path, labels=labels, out=out)
+        o.check_different(path=path, labels=labels, out=out)
         if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
             raise BadValue(f"Expected a place for a .csv as --out, found {out}.")
-        with speaker.progress(cells=False) as progress:
+        with output.progress(cells=False) as progress:
             scored = evaluate_file(
                 path,
                 batch_key,
@@ -81,30 +81,30 @@ def evaluate(
             )
         found = scored.comparison
         if out is not None:
-            with replacing(out) as beside:
-                found.long().to_csv(beside, index=False)
-        speaker.say(_in_words(scored, label_key))
-        speaker.show(_table(found))
-        _show_movement(speaker, found)
+            with replacing(out) as partial:
+                found.long().to_csv(partial, index=False)
+        output.print_line(_summary(scored, label_key))
+        output.print_table(_table(found))
+        _show_movement(output, found)
         if out is not None:
-            speaker.say(f"\nwrote {out}")
-        speaker.answer(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
+            output.print_line(f"\nwrote {out}")
+        output.print_json(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
 
 
-def _in_words(scored: Scored, label_key: str) -> str:
-    """Say which cells were scored."""
+def _summary(scored: Scored, label_key: str) -> str:
+    """Return a line on the cells that were scored."""
     counts = (labels.batches.size for labels in (scored.batch, scored.cell_type))
-    said = "{:,} cells, batches: {}, cell types: {}".format(scored.n_cells, *counts)
+    line = "{:,} cells, batches: {}, cell types: {}".format(scored.n_cells, *counts)
     labelled = scored.n_in_file - scored.n_unlabelled
     if scored.n_cells < labelled:
-        said += f"; a sample of {labelled:,} cells"
+        line += f"; a sample of {labelled:,} cells"
     if scored.n_unlabelled:
-        said += f"; {scored.n_unlabelled:,} cells without a {label_key} are left out"
-    return said
+        line += f"; {scored.n_unlabelled:,} cells without a {label_key} are left out"
+    return line
 
 
 def _table(found: Comparison) -> pd.DataFrame:
-    """Return scores as text: embeddings side by side, each with its difference to the first."""
+    """Return scores as text: one column per embedding, and its difference to the first."""
     import pandas as pd
 
     first, *others = found.scores
@@ -117,16 +117,18 @@ def _table(found: Comparison) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _show_movement(speaker: Speaker, found: Comparison) -> None:
-    """Show what became of batches and rare types; types and populations are for machines."""
+def _show_movement(output: Output, found: Comparison) -> None:
+    """Print the movement of batches and rare types; ``--json`` has all types and populations."""
     first, *others = found.scores
     for rep in others:
         table = found.stability
         rows = table[(table["rep"] == rep) & table["kind"].isin(["batch", "rare type"])]
         numbers = ["moved", "relative", "neighbours_kept"]
         rows = rows[["name", "kind", "n"]].join(rows[numbers].map(_distance)).set_index("name")
-        speaker.say(f"\nFrom {first} to {rep}, cells of each batch and each rare type moved by")
-        speaker.show(rows)
+        output.print_line(
+            f"\nFrom {first} to {rep}, cells of each batch and each rare type moved by"
+        )
+        output.print_table(rows)
 
 
 def _number(x: float) -> str:
@@ -134,7 +136,7 @@ def _number(x: float) -> str:
 
 
 def _distance(x: float) -> str:
-    # Embeddings come in any unit: a small distance is told in three digits too.
+    # Embeddings may have any scale, so a small distance also has three digits.
     return f"{x:.3g}" if 0 < abs(x) < 0.1 else _number(x)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the model that they describe."""
+"""Options that several commands share, and the model that they define."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import BadValue
 if TYPE_CHECKING:
     from ..api.estimator import BatchProx
 
-__all__ = ["Solvers", "cluster", "model_of", "where"]
+__all__ = ["Solvers", "check_different", "cluster", "model_of", "result_path"]
 
 _FILES, _METHOD, _OUTPUT = "Files", "Method", "Output"
 
@@ -55,7 +55,7 @@ UseRep = Annotated[
 KeyAdded = Annotated[
     str | None,
     typer.Option(
-        help="Name of the result; by default the embedding's with _batchprox.",
+        help="Name of the result; by default that of the embedding with _batchprox.",
         rich_help_panel=_FILES,
     ),
 ]
@@ -63,14 +63,14 @@ Diagnose = Annotated[
     bool | None,
     typer.Option(
         "--diagnose/--no-diagnose",
-        help="Say what the refinement does to each batch, or look at nothing; by default only warn if the "
-        "target is wrong for these batches.",
+        help="Print a verdict per batch, or check nothing. By default --target population prints verdicts, "
+        "and --target moment only warns, after a quick look, if it is wrong for these batches.",
         rich_help_panel=_OUTPUT,
     ),
 ]
 LabelsFile = Annotated[
     Path | None,
-    typer.Option("--labels", help="A second file with the labels.", rich_help_panel=_FILES),
+    typer.Option("--labels", help="A second file, with the labels.", rich_help_panel=_FILES),
 ]
 ModelIn = Annotated[
     Path, typer.Option("--model", help="A model saved by refine --model.", rich_help_panel=_FILES)
@@ -79,40 +79,38 @@ ModelOut = Annotated[
     Path | None, typer.Option("--model", help="Save the fitted model here.", rich_help_panel=_FILES)
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_OUTPUT)
 ]
 Verbose = Annotated[
     bool,
     typer.Option(
-        "--verbose", "-v", help="Say more, with details of errors.", rich_help_panel=_OUTPUT
+        "--verbose", "-v", help="Print more, with details of errors.", rich_help_panel=_OUTPUT
     ),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Answer with one JSON object.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
 ]
 Dask = Annotated[
     bool,
-    typer.Option(
-        "--dask", help="Work on a Dask cluster of this machine's cores.", rich_help_panel=_METHOD
-    ),
+    typer.Option("--dask", help="Compute on a local Dask cluster.", rich_help_panel=_METHOD),
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option(help="Work on the Dask cluster at this address.", rich_help_panel=_METHOD),
+    typer.Option(help="Compute on the Dask cluster at this address.", rich_help_panel=_METHOD),
 ]
 Target = Annotated[
     str,
     typer.Option(
-        help="Where batches are pulled: moment, all to one mean and spread, as in the paper; population, "
-        "each to what it matches in others.",
+        help="What batches are pulled to: moment, one mean and variance for all, as in the paper; or "
+        "population, the matching populations of other batches.",
         rich_help_panel=_METHOD,
     ),
 ]
 PopulationKey = Annotated[
     str | None,
     typer.Option(
-        help="Column with the population of each cell, for --target population, which finds populations "
-        "itself otherwise.",
+        help="Column with the population of each cell (--target population); by default populations are "
+        "found.",
         rich_help_panel=_FILES,
     ),
 ]
@@ -130,14 +128,16 @@ Solver = Annotated[
 Rounds = Annotated[
     str,
     typer.Option(
-        help="Strength: rounds of the procedure, 'fixed-point' (moment target), or 'auto': 3 for the moment "
-        "target, 10 for the population target.",
+        help="Number of rounds, 'fixed-point' (--target moment), or 'auto': 3 for the moment target, 10 for "
+        "the population target.",
         rich_help_panel=_METHOD,
     ),
 ]
-LambdaTarget = Annotated[float, typer.Option(help="Pull to the target.", rich_help_panel=_METHOD)]
-Mu = Annotated[float, typer.Option(help="FedProx weight.", rich_help_panel=_METHOD)]
-LambdaId = Annotated[float, typer.Option(help="Pull to the identity.", rich_help_panel=_METHOD)]
+LambdaTarget = Annotated[float, typer.Option(help="Weight of the target.", rich_help_panel=_METHOD)]
+Mu = Annotated[
+    float, typer.Option(help="Weight of the previous round (FedProx).", rich_help_panel=_METHOD)
+]
+LambdaId = Annotated[float, typer.Option(help="Weight of the identity.", rich_help_panel=_METHOD)]
 Eps = Annotated[
     float | None,
     typer.Option(
@@ -148,7 +148,7 @@ Eps = Annotated[
 MeanOnly = Annotated[
     bool,
     typer.Option(
-        "--mean-only", help="Match means, not spreads (--target moment).", rich_help_panel=_METHOD
+        "--mean-only", help="Match means, not variances (--target moment).", rich_help_panel=_METHOD
     ),
 ]
 Strength = Annotated[
@@ -157,23 +157,25 @@ Strength = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        help="Of adam's shuffling, or of the population target's clustering.",
+        help="Seed of adam's shuffling, or of the population target's clustering.",
         rich_help_panel=_METHOD,
     ),
 ]
 Lr = Annotated[float | None, typer.Option(help="Adam's step size.", rich_help_panel=_METHOD)]
 LocalEpochs = Annotated[
-    int | None, typer.Option(help="Adam's passes a round.", rich_help_panel=_METHOD)
+    int | None, typer.Option(help="Adam's epochs per round.", rich_help_panel=_METHOD)
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Adam's mini-batch.", rich_help_panel=_METHOD)]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Adam's mini-batch size.", rich_help_panel=_METHOD)
+]
 
 
-def where(out: Path | None, in_place: bool, **others: Path | None) -> Path | None:
-    """Return where the result goes, apart from other files: a path, or ``None`` for the input."""
+def result_path(out: Path | None, in_place: bool, **others: Path | None) -> Path | None:
+    """Return the path of the result, or ``None`` for the input; it must differ from other files."""
     if (out is None) != in_place:
         found = "both" if in_place else "neither"
         raise BadValue(f"Expected either --out or --in-place, found {found}.")
-    apart(**others, out=out)
+    check_different(**others, out=out)
     return out
 
 
@@ -187,10 +189,10 @@ def model_of(
     seed: int | None = None,
     **params: Any,
 ) -> BatchProx:
-    """Return the unfitted model that the options describe.
+    """Return the unfitted model that the options define.
 
-    ``adam`` are options of that solver and ``options`` those of the targets, by the names of their flags;
-    ``None`` and ``False`` are options that are not given.
+    ``adam`` has the options of that solver and ``options`` those of the targets, by the names of their flags.
+    ``None`` and ``False`` mean that an option is not given.
     """
     from ..api.estimator import BatchProx
     from ..core.solvers import Adam
@@ -201,8 +203,8 @@ def model_of(
     }  # fmt: skip
     if seed is not None:
         given["seed"] = seed
-        users["seed"] = solver if solver == "adam" else target
-        if users["seed"] == "moment":
+        users["seed"] = "adam" if solver == "adam" else "population"
+        if solver != "adam" and target != "population":
             raise BadValue(
                 f"Expected --seed only with --solver adam or --target population, found --solver "
                 f"{solver} and --target {target}."
@@ -245,14 +247,14 @@ def _target(target: str, options: dict[str, Any]) -> Any:
 
 
 def cluster(dask: bool, scheduler: str | None) -> str | None:
-    """Return where to compute: ``None`` for here, ``"local"`` or the address of a scheduler."""
+    """Return the cluster: ``None`` for this process, ``"local"``, or the address of a scheduler."""
     if dask and scheduler:
         raise BadValue("Expected --dask or --scheduler, found both.")
     return scheduler or ("local" if dask else None)
 
 
-def apart(**paths: Path | None) -> None:
-    """Check that no two of the files named by options are one."""
+def check_different(**paths: Path | None) -> None:
+    """Check that the files of options are different."""
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:

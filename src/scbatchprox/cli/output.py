@@ -1,4 +1,4 @@
-"""How commands speak: progress and errors on stderr, results on stdout, exit codes for machines."""
+"""Output of commands: results on stdout, progress and errors on stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from ..progress import Progress as Callback
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Speaker"]
+__all__ = ["Output"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 @dataclass
-class Speaker:
-    """What a command says, and to whom: a person, a machine (``--json``) or nobody (``--quiet``)."""
+class Output:
+    """Output of one command: text, one JSON object (``--json``), or nothing but errors (``--quiet``)."""
 
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
 
     def __post_init__(self) -> None:
-        # rich is imported where something is said: the version and completion do without.
+        # rich is imported here, because the version and completion do not need it.
         from rich.console import Console
 
-        # Soft wrapping: a sentence stays one line for whoever reads it from a log.
+        # Soft wrapping keeps a sentence on one line in a log file.
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
         self.out = Console(highlight=False, soft_wrap=True)
-        # Our own log alone: what other packages log is for their developers.
+        # Only the log of this package: users do not need those of other packages.
         log = logging.getLogger(__name__.split(".")[0])
         log.handlers = [_Log(self)]
-        spoken = logging.INFO if self.verbose else logging.WARNING
-        log.setLevel(logging.ERROR if self.quiet else spoken)
+        level = logging.INFO if self.verbose else logging.WARNING
+        log.setLevel(logging.ERROR if self.quiet else level)
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Turn errors into one sentence and an exit code: 2 for bad input, 1 for anything else."""
+    def handle_errors(self) -> Iterator[None]:
+        """Print an error as one sentence, and exit with code 2 for bad input or 1 for other errors."""
         try:
             yield
         except InputError as error:
             self._fail(BAD_INPUT, str(error))
         except BrokenPipeError:
-            # Whoever read our answer has seen enough of it; the work itself is done by then.
+            # The reader of stdout, such as `head`, has closed it. The work is done at this point.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-            self._fail(FAILURE, f"The system refused: {what}.")
+            self._fail(FAILURE, f"The operating system reported an error: {what}.")
         except KeyboardInterrupt:
             self._fail(INTERRUPTED, "Interrupted.")
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -90,7 +90,7 @@ class Speaker:
 
     @contextmanager
     def progress(self, *, cells: bool = True) -> Iterator[Callback]:
-        """Offer a callback that draws a bar per stage, of cells or not; silent where nobody looks."""
+        """Yield a callback that draws a bar per stage, of cells or not; silent without a terminal."""
         from .bars import bars_of
 
         silent = self.quiet or self.as_json or not sys.stderr.isatty()
@@ -105,46 +105,46 @@ class Speaker:
         with bars:
             yield report
 
-    def say(self, sentence: str) -> None:
-        """Say something to a person."""
+    def print_line(self, sentence: str) -> None:
+        """Print a line of text."""
         from rich.text import Text
 
         if not (self.quiet or self.as_json):
             self.out.print(Text(sentence))
 
-    def show(self, table: pd.DataFrame) -> None:
-        """Show a table to a person."""
+    def print_table(self, table: pd.DataFrame) -> None:
+        """Print a table as text."""
         if self.quiet or self.as_json:
             return
         from rich.table import Table
 
         drawn = Table(box=None, header_style="bold", pad_edge=False)
         for name in [table.index.name or "", *table.columns]:
-            title = str(name).replace("_", " ")  # so that it may take two lines
-            # Names of batches are shown whole, whatever the width of the screen.
+            title = str(name).replace("_", " ")  # so that it can wrap to two lines
+            # Names of batches are not wrapped, even on a narrow terminal.
             of_rows = name == table.index.name
             drawn.add_column(title, justify="left" if of_rows else "right", no_wrap=of_rows)
         for row in table.itertuples():
             drawn.add_row(*(_cell(value) for value in row))
         self.out.print(drawn)
 
-    def answer(self, facts: dict[str, Any]) -> None:
-        """Give a machine all facts as one JSON object."""
+    def print_json(self, facts: dict[str, Any]) -> None:
+        """Print all results as one JSON object, if ``--json`` is given."""
         if self.as_json:
             print(json.dumps(_finite(facts), allow_nan=False), flush=True)
 
 
 class _Log(logging.Handler):
-    """Lines of our own log, each on one line, among all else that is said to a person."""
+    """Prints each record of the log on one line of stderr."""
 
-    def __init__(self, speaker: Speaker) -> None:
+    def __init__(self, output: Output) -> None:
         super().__init__()
-        self._speaker = speaker
+        self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
         from rich.text import Text
 
-        self._speaker.err.print(Text(f"{record.levelname:<8} {self.format(record)}"))
+        self._output.err.print(Text(f"{record.levelname:<8} {self.format(record)}"))
 
 
 def _cell(value: Any) -> str:
@@ -152,7 +152,7 @@ def _cell(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Facts in JSON's terms, which know no infinity: the fixed point's round becomes null."""
+    """Replace infinity and NaN, which JSON does not have: the round of the fixed point becomes null."""
     if isinstance(value, dict):
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

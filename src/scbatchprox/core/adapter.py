@@ -108,6 +108,11 @@ class Adapter(OfBatches):
         """The number of coordinates d."""
         return int(self.scale.shape[1])
 
+    @property
+    def moves(self) -> bool:
+        """Whether any cell is moved."""
+        return bool((self.scale != 1).any() or (self.shift != 0).any())
+
     def apply(self, Z: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Refine cells (N, d) of known batches; ``batch=None`` if there is only one.
 
@@ -116,9 +121,14 @@ class Adapter(OfBatches):
         """
         return self._map(Z, batch, out)
 
-    def apply_finite(self, Z: Any, labels: Labels, out: np.ndarray | None = None) -> np.ndarray:
-        """:meth:`apply` to cells that are known to be finite, such as cells that were just fitted."""
-        return self._map(Z, labels, out, known_finite=True)
+    def apply_finite(
+        self, Z: Any, labels: Labels, out: np.ndarray | None = None, *, largest: float = np.inf
+    ) -> np.ndarray:
+        """:meth:`apply` to cells that are known to be finite, such as cells that were just fitted.
+
+        ``largest`` is a bound on their absolute values.
+        """
+        return self._map(Z, labels, out, largest)
 
     def inverse(self, Z: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Return refined cells to their unrefined positions; for adapters with one row per batch."""
@@ -170,6 +180,7 @@ class Adapter(OfBatches):
 
     def without(self, batch: Hashable) -> Adapter:
         """Return an adapter without one batch; no other row changes."""
+        self._check_known(batch)
         return self.select([b for b in self.batches.tolist() if b != batch])
 
     def movement(self, moments: Moments) -> pd.DataFrame:
@@ -214,17 +225,24 @@ class Adapter(OfBatches):
         return cls.from_tensors(stored.batches, stored.tensors)
 
     def _map(
-        self, Z: Any, batch: Any, out: np.ndarray | None, known_finite: bool = False
+        self, Z: Any, batch: Any, out: np.ndarray | None, largest: float = np.nan
     ) -> np.ndarray:
         Z = check_embedding(Z)
         labels = self._labels(Z, batch)
         if out is None:
-            out = np.empty(Z.shape, output_dtype(Z))
-        else:
-            check_out(out, Z)
-            # Bad input must not change the caller's array. Without `out`, the check comes later.
-            if not known_finite and not _finite(Z):
-                raise nonfinite_error(Z)
+            return self._moved(Z, labels, np.empty(Z.shape, output_dtype(Z)))
+        check_out(out, Z)
+        # Bad input must not change the caller's array. Without `out`, the check comes later.
+        largest = _largest(Z) if np.isnan(largest) else largest
+        if np.isnan(largest):
+            raise nonfinite_error(Z)
+        bound = largest * np.abs(self.scale).max(initial=0.0) + np.abs(self.shift).max(initial=0.0)
+        if bound < np.finfo(out.dtype).max:
+            return self._moved(Z, labels, out)
+        out[:] = self._moved(Z, labels, np.empty(Z.shape, out.dtype))  # the results may overflow
+        return out
+
+    def _moved(self, Z: Any, labels: Labels, out: np.ndarray) -> np.ndarray:
         work = self._affine if self.anchors is None else self._mixture
         if not work(Z, labels.codes, out):
             raise nonfinite_error(Z)
@@ -282,14 +300,17 @@ def _both(a: Floats | None, b: Floats | None, order: Ints) -> Floats | None:
     return None if a is None or b is None else np.concatenate([a, b])[order]
 
 
-def _finite(Z: Any) -> bool:
+def _largest(Z: Any) -> float:
+    """The largest absolute value of a matrix; NaN if any value is not finite."""
     rows = max(1, CACHE_BYTES // (8 * Z.shape[1]))
 
-    def part(edges: tuple[int, int]) -> bool:
-        return all(
-            bool(np.isfinite(block[lo : lo + rows]).all())
+    def part(edges: tuple[int, int]) -> float:
+        blocks = (
+            np.abs(block[lo : lo + rows]).max()
             for _, _, block in native_blocks(Z, *edges)
             for lo in range(0, len(block), rows)
         )
+        return float(np.max(list(blocks)))  # NaN wins
 
-    return all(parallel_map(part, split(Z.shape[0], get_num_threads())))
+    found = float(np.max(parallel_map(part, split(Z.shape[0], get_num_threads()))))
+    return found if np.isfinite(found) else np.nan

@@ -49,6 +49,12 @@ def check_embedding(Z: Any) -> Any:
         return check_shape(check_dtype(Z.tocsr()))
     if isinstance(Z, pd.DataFrame):
         Z = Z.to_numpy()
+    if isinstance(Z, np.ma.MaskedArray) and np.ma.is_masked(Z):
+        masked = int(np.ma.getmaskarray(Z).sum())
+        raise BadValue(
+            f"Expected a value in every entry, found a masked array with {masked} masked entries; fill "
+            f"them first."
+        )
     return check_shape(check_dtype(np.asarray(Z)))
 
 

@@ -13,7 +13,6 @@ The model keeps moments, which determine all rows of the adapter, so old cells a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,7 +20,7 @@ from typing import Any
 
 from ..errors import BadValue
 from .adapter import Adapter
-from .checks import check_number
+from .checks import check_number, some_of
 from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
@@ -96,8 +95,9 @@ class Method:
 
     def _solution(self, problem: Problem, cells: tuple[Any, Labels] | None) -> Solution:
         if problem.target.final:
-            path = [(0.0, problem.identity()), (math.inf, problem.goal)]
-            return Solution.of(problem, path, converged=True)
+            path = [(0, problem.identity()), (self.rounds or 0, problem.goal)]
+            # Centres are seeded again every few rounds, so these rounds have no fixed point.
+            return Solution.of(problem, path, converged=False)
         return self.solver.solve(problem, self.rounds, *(cells or ()))
 
     def _adapter(self, rows: Moments, solution: Solution) -> Adapter:
@@ -147,6 +147,7 @@ class Fit:
         pooled: Pooled | None = None,
     ) -> Fit:
         """Fit batches together: they are the reference."""
+        check_cells_in_every_batch(moments)
         adapter, solution, consensus = method.together(moments, cells, pooled)
         return cls(
             method,
@@ -170,16 +171,15 @@ class Fit:
         known = set(self.moments.batches.tolist())
         return moments.select([b for b in moments.batches.tolist() if b not in known])
 
-    def grown(self, more: Moments, method: Method) -> Fit:
+    def grown(self, more: Moments) -> Fit:
         """Add cells. No existing row changes; new batches get new rows."""
-        method.rule.check(more)
+        self.method.rule.check(more)
+        check_cells_in_every_batch(more)
         added = self.new_batches(more)
-        after = replace(
-            self, method=method, added=self.added.merge(added), moments=self.moments.merge(more)
-        )
+        after = replace(self, added=self.added.merge(added), moments=self.moments.merge(more))
         if not added.batches.size:
             return after
-        rows = method.apart(added, self.everyone, self.consensus)
+        rows = self.method.apart(added, self.everyone, self.consensus)
         return replace(after, adapter=self.adapter.joined(rows))
 
     def refitted(self, more: Moments, method: Method) -> Fit:
@@ -188,7 +188,7 @@ class Fit:
         self._check_own("refit")
         return Fit.of(method, self.moments.merge(more))
 
-    def forgotten(self, batch: Hashable, method: Method) -> Fit:
+    def forgotten(self, batch: Hashable) -> Fit:
         """Return the model as if a batch had never been seen.
 
         For an added batch only its rows are removed. For a batch of the reference all rows are fitted
@@ -204,15 +204,22 @@ class Fit:
                 f"fit a new model instead."
             )
         self._check_own("forget a batch of the reference")
-        base = Fit.of(method, self.reference.drop(batch))
+        base = Fit.of(self.method, self.reference.drop(batch))
         adapter = base.adapter
         if self.added.batches.size:
-            adapter = adapter.joined(method.apart(self.added, base.everyone, base.consensus))
+            adapter = adapter.joined(self.method.apart(self.added, base.everyone, base.consensus))
         return replace(base, added=self.added, moments=moments, adapter=adapter)
 
     def _check_own(self, what: str) -> None:
-        if self.pooled is not None:
+        if self.pooled is not None and self.pooled.n_batches > self.reference.batches.size:
             raise BadValue(
                 f"Expected all batches of the reference in this model to {what}, found that other sites "
                 f"hold {self.pooled.n_batches - self.reference.batches.size} of them; fit all sites again."
             )
+
+
+def check_cells_in_every_batch(moments: Moments) -> None:
+    """Refuse batches without cells: they would count as batches and have no mean."""
+    empty = moments.batches[moments.by_batch.n == 0]
+    if empty.size or not moments.batches.size:
+        raise BadValue(f"Expected cells in every batch, found none in {some_of(empty.tolist())}.")

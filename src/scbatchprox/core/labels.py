@@ -101,6 +101,10 @@ def label_array(labels: list[Any]) -> np.ndarray:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise BadType(f"Expected batch labels of one type, found {names}: {some_of(labels)}.")
     kind = kinds.pop() if kinds and kinds <= {bool, int, float, str} else str
+    if kind is int and any(abs(label) >= 2**63 for label in labels):
+        raise BadValue(
+            f"Expected whole numbers below 2**63 as batch labels, found {some_of(labels)}; use text."
+        )
     found = np.array([kind(label) for label in labels], dtype=kind)
     if len(set(found.tolist())) < len(labels):
         raise BadValue(

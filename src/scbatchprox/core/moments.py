@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadKey, BadValue
+from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 from ..kernels.blocks import native, native_blocks, split
 from ..kernels.loops import add_sums, first_rows
 from ..kernels.threads import parallel_map
-from .checks import check_embedding, nonfinite_error, some_of, warn_user
+from .checks import check_embedding, nonfinite_error, warn_user
 from .labels import Labels, union
 from .rows import OfBatches, RowMap
 
@@ -89,6 +89,8 @@ class Moments(OfBatches):
 
     def __post_init__(self) -> None:
         self._check_rows()
+        for name in ("n", "mean", "m2"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
         R, d = self.n_rows, self.mean.shape[-1]
         shapes = (self.n.shape, self.mean.shape, self.m2.shape)
         if shapes != ((R,), (R, d), (R, d)):
@@ -97,6 +99,12 @@ class Moments(OfBatches):
             )
         if self.anchors is not None and self.anchors.shape != (R, d):
             raise BadValue(f"Expected anchors of shape {(R, d)}, found {self.anchors.shape}.")
+        if (self.n < 0).any() or (self.m2 < 0).any():
+            raise BadValue("Expected n and m2 >= 0, found negative ones.")
+        for name in ("mean", "m2", "anchors"):
+            values = getattr(self, name)
+            if values is not None and not np.isfinite(values).all():
+                raise BadValue(f"Expected finite {name}, found NaN or infinity.")
 
     @classmethod
     def per_batch(cls, batches: Any, n: Ints, mean: Floats, m2: Floats) -> Moments:
@@ -228,11 +236,9 @@ class Moments(OfBatches):
         return Moments(*rows, n_all, mean_all, m2_all, anchors)
 
     def drop(self, batch: Hashable) -> Moments:
-        """Moments without the cells of one batch."""
-        known = self.batches.tolist()
-        if batch not in known:
-            raise BadKey(f"Expected a batch to drop, found {batch!r}; available: {some_of(known)}.")
-        return self.select([b for b in known if b != batch])
+        """Moments without one batch."""
+        self._check_known(batch)
+        return self.select([b for b in self.batches.tolist() if b != batch])
 
     def select(self, batches: Iterable[Any]) -> Moments:
         """Moments of some batches, in the order of this object; there may be none."""
@@ -242,6 +248,8 @@ class Moments(OfBatches):
 
     def pooled(self) -> Pooled:
         r"""Moments of all cells together: :math:`\hat\mu` and :math:`\hat s`."""
+        if not self.n_cells:
+            raise BadValue("Expected cells to pool, found none.")
         n = self.n[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
             offset = self.mean - self.mean[:1]  # relative to one of the means: nothing cancels

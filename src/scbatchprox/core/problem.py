@@ -124,7 +124,7 @@ class Problem:
         replace the numbers of cells and batches if these rows are only a part.
         """
         share = moments.n / (moments.n_cells if n_cells is None else n_cells)
-        among = moments.n_rows if n_batches is None else n_batches
+        among = moments.batches.size if n_batches is None else n_batches
         return cls(moments.mean, moments.var, share, among, target, weights)
 
     @property

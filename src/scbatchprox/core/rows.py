@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import BadValue
+from ..errors import BadKey, BadValue
 from ..kernels.arrays import Ints
 from .checks import some_of
 from .labels import Labels, among, union
@@ -67,6 +67,12 @@ class OfBatches:
     def one_each(self) -> bool:
         """Whether every batch has exactly one row."""
         return self.n_rows == int(self.batches.size)
+
+    def _check_known(self, batch: Hashable) -> None:
+        """Check that a batch is here; ``True == 1`` in Python, but a flag is not a number."""
+        known = self.batches.tolist()
+        if batch not in known or isinstance(batch, bool) != (self.batches.dtype.kind == "b"):
+            raise BadKey(f"Expected a known batch, found {batch!r}; available: {some_of(known)}.")
 
     def own(self, b: int) -> slice:
         """The rows of batch b."""

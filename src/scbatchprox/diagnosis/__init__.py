@@ -1,1 +1,1 @@
-"""What a refinement does to each batch, in words."""
+"""The diagnosis: the effect of a refinement on each batch, with a verdict in words."""

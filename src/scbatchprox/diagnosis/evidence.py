@@ -1,4 +1,4 @@
-"""What the consensus says of batches: how much of each has partners elsewhere. For diagnoses and advice."""
+"""Which part of each batch has partners in other batches, according to the consensus of a fit."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..targets.population.registration import Consensus, matches
 from ..targets.population.target import PopulationTarget
+from .limits import MIN_MATCHED, PARTNER_DISTANCE
 
-__all__ = ["MATCHED", "Evidence", "evidence", "evidence_of"]
-
-#: A population further than this from all centres of other batches, in units of the spacing, has no partner.
-REACH = 1.5
-#: A batch with partners for less than this part of its cells is unmatched: nothing is known of it.
-MATCHED = 0.25
+__all__ = ["Evidence", "evidence", "evidence_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Populations where they have been registered, and what they find there.
+    """Registered populations and their partners.
 
     Attributes
     ----------
     populations
         Moments of the populations of all batches.
     moved
-        (R, d) where their means are after registration.
+        (R, d) means of the populations after registration.
     centre
-        (R,) the nearest centre of the consensus' first seeding.
+        (R,) index of the nearest centre, among those of the consensus' first seeding.
     matched
-        (B,) the part of a batch's cells whose population has a partner: a centre of other batches nearby.
+        (B,) part of the cells of a batch whose population has a partner: a centre of other batches nearby.
     by_mean
-        (B,) whether a batch lay apart from all others and was brought to them by its mean.
+        (B,) whether a batch lay apart from all others and was aligned with them by its mean.
     consensus
-        What they were registered to.
+        The consensus that the populations were registered to.
     """
 
     populations: Moments
@@ -52,31 +48,31 @@ class Evidence:
 
 
 def evidence(fit: Fit, some: Cells, seed: int = 0) -> Evidence:
-    """What the consensus of a fit says of its batches.
+    """Return the evidence on the batches of a fit.
 
-    A fit without one (the moment target) has populations found in ``some`` of its cells, and registered
-    quickly: with one seeding.
+    A fit of the moment target has no consensus. Then populations are found in ``some`` of its cells, and
+    registered with one seeding only, which is quick.
     """
     if fit.consensus is not None and fit.method.strength > 0:
         return evidence_of(fit, fit.moments, fit.reference.batches)
     rule = PopulationTarget(seed=seed)
     rule = replace(rule, settings=replace(rule.settings, seedings=1))
     populations = rule.describe(some) if fit.moments.anchors is None else fit.moments
-    return _of(populations, *rule.registered(populations, Weights(), rule.default_rounds))
+    return _evidence(populations, *rule.registered(populations, Weights(), rule.default_rounds))
 
 
 def evidence_of(fit: Fit, populations: Moments, inside: Any) -> Evidence:
-    """What the consensus of a fit says of batches that its adapter knows; ``inside`` had a part in it."""
+    """Return the evidence on batches that an adapter knows; ``inside`` are those in its consensus."""
     adapter = fit.adapter
     rows = adapter.rows_of(populations.batches)
     if adapter.one_each:  # one row for all populations of a batch
         rows = rows[populations.batch]
     scale, shift, mean = adapter.scale[rows], adapter.shift[rows], populations.mean
     displacement = ((scale - 1.0) * mean + shift) / fit.method.strength
-    return _of(populations, displacement, fit.consensus, np.isin(populations.batches, inside))
+    return _evidence(populations, displacement, fit.consensus, np.isin(populations.batches, inside))
 
 
-def _of(
+def _evidence(
     populations: Moments,
     displacement: Floats,
     consensus: Consensus,
@@ -85,7 +81,9 @@ def _of(
     mean, n, start = populations.mean, populations.n, populations.start
     inside = np.ones(populations.batches.size, bool) if inside is None else inside
     found = matches(consensus, mean, n, start, displacement, inside)
-    near = found.distance <= REACH
+    near = found.distance <= PARTNER_DISTANCE
     matched = np.add.reduceat(near * n, start[:-1]) / np.add.reduceat(n, start[:-1])
-    by_mean = (found.fit < consensus.settings.lonely) & (matched >= MATCHED)
+    if populations.batches.size < 2 and bool(inside.all()):
+        matched = np.full(matched.shape, np.nan)  # there is no other batch to match
+    by_mean = (found.fit < consensus.settings.lonely) & (matched >= MIN_MATCHED)
     return Evidence(populations, mean + displacement, found.centre, matched, by_mean, consensus)

@@ -1,1 +1,1 @@
-"""Files, whole or not at all."""
+"""Reading files, and writing them completely or not at all."""

@@ -1,12 +1,12 @@
-"""Locks: one writer at a time, or a sentence that says why not; a killed process holds none.
+"""Locks: one writer at a time. A killed process holds no lock.
 
-A lock is taken on the file or folder itself, by ``filelock.lock_descriptor``. A ``FileLock`` beside it would
-be worse: HDF5 locks its files in the same way, so that other programs that have an ``.h5ad`` open are seen;
-nothing is left beside users' data; and version 0.1.0 locked the same files in the same way.
+A lock is taken on the file or folder itself, by ``filelock.lock_descriptor``, not on a lock file beside it.
+There are three reasons. HDF5 locks its files in the same way, so we notice other programs that have an
+``.h5ad`` open. No lock files are left beside users' data. And version 0.1.0 took the same locks.
 
-Two systems need a file of its own beside, ``.NAME.lock``: Windows, whose locks keep even readers out and
-which cannot lock a folder; and NFS, for folders alone. It stays there: who opened it before it was removed
-would lock another file than who comes after.
+Two systems do need a lock file, ``.NAME.lock``: Windows, where locks exclude readers and a folder cannot be
+locked; and NFS, for folders only. The lock file is never removed: a process that opened it before the
+removal and one that creates it afterwards would lock different files.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _WINDOWS = sys.platform == "win32"
 
 
 def lock(path: Path, name: str | None = None, *, create: bool = False) -> int:
-    """Open a file or folder that nobody else may then write to."""
-    # NFS lends a lock for writing only to those who may write; a folder cannot be opened so.
+    """Open and lock a file or folder; return its descriptor."""
+    # NFS grants an exclusive lock only on files open for writing. A folder cannot be opened so.
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     handle = os.open(path, flags | (os.O_CREAT if create else 0), 0o666)
     try:
@@ -39,27 +39,27 @@ def lock(path: Path, name: str | None = None, *, create: bool = False) -> int:
 
 
 def unlock(handle: int) -> None:
-    """Give a lock back and close its file."""
+    """Release a lock and close its file."""
     from filelock import unlock_descriptor
 
     try:
-        unlock_descriptor(handle)  # closing alone would leave it to processes forked meanwhile
+        unlock_descriptor(handle)  # closing is not enough: forked processes would keep it
     finally:
         os.close(handle)
 
 
 @contextmanager
 def locked(path: Path, name: str | None = None, *, create: bool = False) -> Iterator[None]:
-    """Be the only writer of a file or folder, or say that there is another."""
+    """Be the only writer of a file or folder; raise if there is another."""
     name = name or str(path)
     if _WINDOWS:
-        with locked_by(_beside(path), name):
+        with locked_by(_lock_file(path), name):
             yield
         return
     try:
         handle = lock(path, name, create=create)
-    except _NotThisOne:
-        handle = lock(_beside(path), name, create=True)
+    except _CannotLock:
+        handle = lock(_lock_file(path), name, create=True)
     try:
         yield
     finally:
@@ -68,7 +68,7 @@ def locked(path: Path, name: str | None = None, *, create: bool = False) -> Iter
 
 @contextmanager
 def locked_by(file: Path, name: str) -> Iterator[None]:
-    """Hold the lock of a file that is there for nothing else, and is made if it is not."""
+    """Hold the lock of a lock file, which is created if needed."""
     handle = lock(file, name, create=True)
     try:
         yield
@@ -76,11 +76,11 @@ def locked_by(file: Path, name: str) -> Iterator[None]:
         unlock(handle)
 
 
-class _NotThisOne(BadValue):
-    """A file system that has locks, but not for this."""
+class _CannotLock(BadValue):
+    """A file system that has locks, but not for this kind of file."""
 
 
-def _beside(path: Path) -> Path:
+def _lock_file(path: Path) -> Path:
     path = path.resolve()
     return path.parent / f".{path.name}.lock"
 
@@ -91,11 +91,11 @@ def _take(handle: int, name: str) -> None:
     try:
         free = lock_descriptor(handle, blocking=False)
     except OSError as error:
-        # To go on without would let two writers spoil a file.
-        kind = _NotThisOne if error.errno == errno.EBADF else BadValue
+        # Without a lock two writers could damage the file.
+        kind = _CannotLock if error.errno == errno.EBADF else BadValue
         raise kind(
             f"Expected a file system with locks to write to {name}, found none ({error.strerror or error}); "
-            f"write to another place instead."
+            f"write to another folder."
         ) from None
     if not free:
         raise InUse(

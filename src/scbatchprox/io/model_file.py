@@ -1,11 +1,11 @@
-"""A fitted model in a file, and back: what ``docs/file-format.md`` calls the kind ``model``."""
+"""Saving and loading fitted models: the kind ``model`` in ``docs/file-format.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from ..core.checks import plain
 from ..core.fit import Fit, Method
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
-from ..errors import BadType
+from ..errors import BadType, BadValue, InputError
 from ..targets.by_name import TARGETS
+from ..targets.method import method_of
 from ..targets.moment import MomentTarget
 from ..targets.population.registration import Consensus
 from ..targets.population.settings import PopulationSettings
@@ -29,24 +30,14 @@ CONSENSUS = ("origin", "mass", "total")
 POOLED = ("mean", "m2")
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What a file holds beside the parts of a :class:`Fit` that need its parameters."""
+class Saved(NamedTuple):
+    """What a file holds: a fit, and what the estimator that made it knows besides."""
 
+    fit: Fit
     params: dict[str, Any]
     provenance: dict[str, Any]
     feature_names: list[str] | None
     written_by: str
-    _parts: dict[str, Any] = field(repr=False)
-
-    @property
-    def consensus(self) -> Consensus | None:
-        """What the reference was registered to."""
-        return self._parts["consensus"]  # type: ignore[no-any-return]
-
-    def fit(self, method: Method) -> Fit:
-        """The fit, with the method that the parameters stand for."""
-        return Fit(method=method, **self._parts)
 
 
 def save(
@@ -66,6 +57,7 @@ def save(
     tensors |= {f"history.{name}": getattr(fit.history, name) for name in HISTORY}
     extra: dict[str, Any] = {
         "params": params_as_json(params),
+        "method": _method_as_json(fit.method),
         "converged": fit.converged,
         "provenance": dict(provenance),
         "reference": fit.reference.batches.tolist(),
@@ -90,27 +82,50 @@ def save(
 def load(path: str | Path) -> Saved:
     """Read what :func:`save` wrote, or version 0.1.0."""
     stored = store.load(path, ("model",))
+    try:
+        return _saved(stored)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise BadValue(
+            f"Expected a saved model, found {path}, whose content is damaged or of another kind "
+            f"({type(error).__name__}: {error})."
+        ) from None
+
+
+def _saved(stored: store.Stored) -> Saved:
     tensors, known = stored.tensors, stored.params
+    params = params_from_json(known["params"])
+    consensus = _consensus(stored)
+    method = params_from_json(known["method"]) if "method" in known else params
     batches = {"moments": stored.batches} | {
         part: np.array(known[part], dtype=stored.batches.dtype) for part in ("reference", "added")
     }
-    parts: dict[str, Any] = {
-        part: _moments(tensors, part, names) for part, names in batches.items()
-    }
-    parts |= {
-        "adapter": Adapter.from_tensors(stored.batches, tensors),
-        "history": History(*(tensors[f"history.{name}"] for name in HISTORY)),
-        "converged": bool(known["converged"]),
-        "consensus": _consensus(stored),
-        "pooled": _pooled(stored),
-    }
-    params = params_from_json(known["params"])
+    parts = {part: _moments(tensors, part, names) for part, names in batches.items()}
+    fit = Fit(
+        **parts,
+        method=method_of(**method, consensus=consensus),
+        adapter=Adapter.from_tensors(stored.batches, tensors),
+        history=History(*(tensors[f"history.{name}"] for name in HISTORY)),
+        converged=bool(known["converged"]),
+        consensus=consensus,
+        pooled=_pooled(stored),
+    )
     names = known.get("feature_names")
-    return Saved(params, dict(known["provenance"]), names, stored.written_by, parts)
+    return Saved(fit, params, dict(known["provenance"]), names, stored.written_by)
+
+
+def _method_as_json(method: Method) -> dict[str, Any]:
+    """The method of a fit: parameters may be changed after it."""
+    return params_as_json(
+        asdict(method.weights)
+        | {name: getattr(method, name) for name in ("solver", "rounds", "strength")}
+        | {"target": method.rule}
+    )
 
 
 def params_as_json(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters in types that JSON has; objects as their names and options."""
+    """Return parameters as JSON types; a target or solver object as its name and options."""
     found = dict(params)
     found["solver"] = _to_json("solver", found["solver"], SOLVERS)
     found["target"] = _to_json("target", found["target"], TARGETS)
@@ -118,16 +133,16 @@ def params_as_json(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters from what :func:`params_as_json` made of them."""
+    """Return parameters from the result of :func:`params_as_json`."""
     params = dict(stored)
     for name, kinds in (("solver", SOLVERS), ("target", TARGETS)):
         if isinstance(params.get(name), dict):
             options = dict(params[name])
-            options.pop("ridge", None)  # of populations in version 0.1.0
+            options.pop("ridge", None)  # an option of populations in version 0.1.0
             if "settings" in options:
                 options["settings"] = PopulationSettings.from_json(options["settings"])
             params[name] = kinds[options.pop("name")](**options)
-    # Until version 0.1.0 the estimator held the options of the moment target.
+    # In version 0.1.0 the options of the moment target were parameters of the estimator.
     old = {name: params.pop(name) for name in ("variance_matching", "eps") if name in params}
     if old and params.get("target", "moment") == "moment" and MomentTarget(**old) != MomentTarget():
         params["target"] = MomentTarget(**old)
@@ -141,7 +156,7 @@ def _moments(tensors: Mapping[str, np.ndarray], part: str, batches: np.ndarray) 
 
 
 def _consensus(stored: store.Stored) -> Consensus | None:
-    """What the reference was registered to; nothing for the moment target, and before version 0.2."""
+    """Return the saved consensus; ``None`` for the moment target, and in files of version 0.1.0."""
     if "consensus" not in stored.params:
         return None
     known = stored.params["consensus"]
@@ -164,7 +179,7 @@ def _to_json(what: str, value: Any, kinds: Mapping[str, Any]) -> Any:
     for name, kind in kinds.items():
         if type(value) is kind:
             options = {f.name: getattr(value, f.name) for f in fields(value)}
-            if "settings" in options:
+            if isinstance(options.get("settings"), PopulationSettings):
                 options["settings"] = options["settings"].to_json()
             return {"name": name} | {key: plain(option) for key, option in options.items()}
     raise BadType(f"Expected a {what} that can be saved ({', '.join(kinds)}), found {value!r}.")

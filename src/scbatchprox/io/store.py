@@ -1,4 +1,4 @@
-"""Files of adapters and models: safetensors with a small header of our own, never pickle.
+"""Files of adapters and models: safetensors with a small header, never pickle.
 
 Layout, version 2 (``docs/file-format.md``): float64 and int64 tensors, and these string entries in the
 header: ``format`` = "scbatchprox", ``format_version``, ``kind``, ``scbatchprox_version``, ``batches``
@@ -30,7 +30,7 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file holds."""
+    """The content of a file."""
 
     tensors: dict[str, np.ndarray]
     batches: np.ndarray
@@ -45,7 +45,7 @@ def save(
     batches: np.ndarray,
     params: Mapping[str, Any],
 ) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, completely or not at all."""
     header = {
         "format": "scbatchprox",
         "format_version": str(FORMAT_VERSION),
@@ -54,10 +54,10 @@ def save(
         "batches": json.dumps(batches.tolist()),
         "params": json.dumps(dict(params)),
     }
-    # safetensors writes memory as it lies: a transposed view would come back scrambled.
+    # safetensors writes memory in its own order: a transposed view would be read back wrong.
     flat = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    with replacing(path) as beside:
-        beside.write_bytes(to_bytes(flat, header))
+    with replacing(path) as temporary:
+        temporary.write_bytes(to_bytes(flat, header))
 
 
 def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
@@ -99,9 +99,9 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
 
 
 def row_map(tensors: Mapping[str, np.ndarray], part: str, n_batches: int) -> np.ndarray:
-    """The batch of each row of a part (``"moments."``, or ``""`` for the adapter).
+    """Return the batch of each row of a part (``"moments."``, or ``""`` for the adapter).
 
-    Files of version 1 name it only where there is more than one row per batch.
+    Files of version 1 have it only if there is more than one row per batch.
     """
     for name in ("batch", "anchor_batch"):
         if f"{part}{name}" in tensors:

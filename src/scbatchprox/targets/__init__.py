@@ -1,1 +1,1 @@
-"""Targets: where batches should go."""
+"""Targets: the positions that batches are moved to."""

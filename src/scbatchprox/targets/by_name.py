@@ -1,6 +1,8 @@
-"""Targets by name, as users ask for them."""
+"""Targets by the names that users pass."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ..core.target import TargetRule
 from ..errors import BadValue
@@ -9,15 +11,15 @@ from .population.target import PopulationTarget
 
 __all__ = ["TARGETS", "target_of"]
 
-#: A new target is listed here, and is then known to every door.
-TARGETS: dict[str, type[MomentTarget] | type[PopulationTarget]] = {
+#: All targets. A new target only needs an entry here.
+TARGETS: dict[str, Callable[..., TargetRule]] = {
     "moment": MomentTarget,
     "population": PopulationTarget,
 }
 
 
 def target_of(target: str | TargetRule) -> TargetRule:
-    """Return the target of a name, with its default options, or the target itself."""
+    """Return a target from its name, with default options, or the object itself."""
     if isinstance(target, str) and target in TARGETS:
         return TARGETS[target]()
     if isinstance(target, str | type) or not hasattr(target, "aim"):

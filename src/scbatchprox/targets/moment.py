@@ -19,16 +19,16 @@ __all__ = ["MomentTarget"]
 
 @dataclass(frozen=True)
 class MomentTarget:
-    r"""Every batch to the mean, and the spread, of all cells.
+    r"""Moves every batch to the mean, and the standard deviation, of all cells.
 
     :math:`r_b = (\hat s + \epsilon) / (\hat s_b + \epsilon)` with variance matching, else 1.
 
     Parameters
     ----------
     variance_matching
-        Match spreads as well as means; ``False`` is "mean-only" in the paper.
+        Match standard deviations as well as means; ``False`` is "mean-only" in the paper.
     eps
-        Added to standard deviations before they are divided.
+        Added to standard deviations before the division.
     """
 
     variance_matching: bool = True
@@ -47,7 +47,7 @@ class MomentTarget:
     def describe(
         self, cells: Cells, known: Moments | None = None, population: Labels | None = None
     ) -> Moments:
-        """Look at cells: this target needs the moments of batches."""
+        """Return the moments of batches, which are all that this target needs."""
         if population is not None:
             raise BadValue(
                 "Expected populations only with target='population', found target='moment'."
@@ -55,7 +55,7 @@ class MomentTarget:
         return cells.moments()
 
     def check(self, moments: Moments) -> None:
-        """Say if moments are not of whole batches."""
+        """Raise an error if moments are not those of whole batches."""
         if not moments.one_each:
             raise BadType(
                 f"Expected moments of whole batches for target='moment', found {moments.n_rows} "
@@ -67,14 +67,14 @@ class MomentTarget:
         return moments.by_batch
 
     def __call__(self, moments: Moments, pooled: Pooled | None = None) -> Target:
-        """Return the target of every batch: among themselves, or to all cells of a reference."""
+        """Return the target of every batch: the moments of these batches together, or ``pooled``."""
         pooled = moments.pooled() if pooled is None else pooled
         center = np.broadcast_to(pooled.mean, moments.mean.shape)
         scale = np.ones_like(moments.mean)
         if self.variance_matching:
-            wide, own = pooled.std + self.eps, moments.std + self.eps
-            # eps = 0 leaves a constant coordinate without a scale that would match: keep it as it is.
-            np.divide(wide, own, out=scale, where=own > 0)
+            wanted, own = pooled.std + self.eps, moments.std + self.eps
+            # With eps = 0 no scale matches a constant coordinate: its scale is 1.
+            np.divide(wanted, own, out=scale, where=own > 0)
         return Target(moments.mean, center, scale)
 
     def aim(
@@ -84,7 +84,7 @@ class MomentTarget:
         rounds: int | None = None,
         pooled: Pooled | None = None,
     ) -> Aim:
-        """Return the target of every batch, among themselves; weights and rounds are for the solver."""
+        """Return the target of batches that are fitted together; the solver uses weights and rounds."""
         return Aim(self(moments, pooled), None)
 
     def join(
@@ -95,5 +95,5 @@ class MomentTarget:
         weights: Weights | None = None,
         rounds: int | None = None,
     ) -> Target:
-        """Return the target of every batch, to a reference."""
+        """Return the target of new batches: the moments of the reference."""
         return self(moments, pooled)

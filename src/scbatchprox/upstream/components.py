@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from ..choices import N_COMPONENTS, N_HVGS
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
@@ -16,9 +17,6 @@ __all__ = [
 
 #: Total count to which every cell is scaled.
 TARGET_SUM = 1e4
-#: Numbers of coordinates and of highly variable genes in the paper.
-N_COMPONENTS = 40
-N_HVGS = 2500
 
 
 @dataclass(frozen=True, eq=False)

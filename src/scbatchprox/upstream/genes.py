@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..choices import MIN_SHARED
 from ..core.checks import check_number, some_of
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
 __all__ = ["MIN_SHARED", "GeneReport", "check_distinct", "positions", "require_shared"]
-
-#: The smallest share of the reference's genes that new data must have, if the user gives none.
-MIN_SHARED = 0.5
 
 
 @dataclass(frozen=True)

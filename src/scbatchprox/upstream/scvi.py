@@ -19,13 +19,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from ..cells.keys import as_keys
+from ..choices import N_HVGS, N_LATENT
 from ..core.checks import some_of
 from ..errors import BadValue
 from ..io import store as _store
 from . import scvi_model
 from .base import KIND, Upstream, digest
 from .choice import chosen_genes
-from .components import N_HVGS
 from .counts import Counts, totals_of
 from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
 
@@ -75,7 +75,7 @@ class ScviUpstream(Upstream):
         adata: ad.AnnData,
         batch_key: str | Sequence[str],
         *,
-        n_latent: int = 10,
+        n_latent: int = N_LATENT,
         n_hidden: int = 128,
         n_layers: int = 1,
         for_surgery: bool = True,

@@ -16,7 +16,7 @@ def run(c, rounds, solver, variance_matching=True, **options):
 
 
 def visits(solver, c):
-    """The order of a client's visits, for the oracles: of its own cells, which are all that it has."""
+    """The order in which a client visits its cells, for the oracles."""
     return lambda b, t, epoch, n: solver.permutation(c.Z[c.codes == b], t, epoch)
 
 
@@ -39,7 +39,7 @@ def test_fast_adam_is_textbook_adam_on_raw_cells(rng, options):
     np.testing.assert_allclose(model.shift_, path[-1][1], atol=1e-9)
 
 
-def test_its_own_options_reach_it(rng):
+def test_options_of_the_solver(rng):
     c = make_cells(rng, [300, 70], 3)
     own = dict(lr=1e-2, local_epochs=2, batch_size=50, betas=(0.8, 0.95), adam_eps=1e-6)
     solver = Adam(seed=1, **own)
@@ -75,10 +75,10 @@ def test_seed_decides_the_shuffling(rng):
 
 
 class TestShufflingByContent:
-    """A client's visits depend on its own cells, the round and the epoch, and on nothing else."""
+    """The order of a client's cells only depends on these cells, the round and the epoch."""
 
     @given(st.integers(0, 10_000), st.permutations(range(4)))
-    def test_names_of_batches_have_no_part(self, seed, names):
+    def test_names_of_batches_do_not_matter(self, seed, names):
         c = make_cells(np.random.default_rng(seed), [90, 40, 30, 7], 3)
         solver = Adam(batch_size=16, seed=seed)
         one = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=c.codes)
@@ -87,7 +87,7 @@ class TestShufflingByContent:
         np.testing.assert_allclose(two.shift_[names], one.shift_, rtol=0, atol=1e-12)
 
     @given(st.integers(0, 10_000))
-    def test_the_order_of_cells_has_no_part(self, seed):
+    def test_the_order_of_cells_does_not_matter(self, seed):
         rng = np.random.default_rng(seed)
         c = make_cells(rng, [90, 40, 7], 3)
         order = rng.permutation(len(c.Z))
@@ -96,7 +96,7 @@ class TestShufflingByContent:
         two = BatchProx(solver=solver, rounds=2).fit(c.Z[order], batch=c.codes[order])
         np.testing.assert_allclose(two.scale_, one.scale_, rtol=0, atol=1e-12)
 
-    def test_a_client_alone_visits_as_among_others(self, rng, monkeypatch):
+    def test_other_clients_do_not_matter(self, rng, monkeypatch):
         c = make_cells(rng, [300, 100, 50], 3)
         seen = {}
         own_order = Adam._order
@@ -116,7 +116,7 @@ class TestShufflingByContent:
             np.testing.assert_array_equal(rows, mine[solver.permutation(c.Z[mine], t, epoch)])
 
     @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray])
-    def test_types_and_layouts_have_no_part(self, rng, layout):
+    def test_types_and_layouts_do_not_matter(self, rng, layout):
         Z = rng.normal(size=(5000, 5)).astype(np.float32)
         Z[7] = -0.0
         wide = layout(np.where(Z == 0, 0.0, Z.astype(np.float64)))
@@ -156,7 +156,7 @@ def test_long_adam_nears_the_exact_solver(rng):
     np.testing.assert_allclose(adam.shift_, exact.shift_, atol=1e-4)
 
 
-def test_one_batch_is_left_exactly_alone(rng):
+def test_a_single_batch_does_not_move(rng):
     Z = rng.normal(5, 3, (1000, 4))
     refined = BatchProx(solver="adam", rounds=5).fit_transform(Z)
     np.testing.assert_array_equal(refined, Z)
@@ -194,6 +194,6 @@ def test_fixed_point_is_for_the_exact_solver(rng):
         ("betas", (0.9,)),
     ],
 )
-def test_options_must_make_sense(name, value):
+def test_invalid_options(name, value):
     with pytest.raises(ValueError, match=f"Expected.*{name}"):
         Adam(**{name: value})

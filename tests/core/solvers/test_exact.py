@@ -29,7 +29,7 @@ def test_rounds_are_those_of_clients_and_server(c, rounds, lambda_target, mu, la
 
 @given(cells(min_size=1), POSITIVE, WEIGHTS)
 def test_one_cell_and_constant_coordinates(c, mu, lambda_id):
-    # Values that sums represent exactly: the oracle's own rounding is magnified by r ~ 1e6.
+    # Values whose sums are exact: r ~ 1e6 would magnify the rounding errors of the oracle.
     Z = np.round(c.Z * 16) / 16
     Z[:, 0] = 0.5
     c.Z = Z
@@ -41,7 +41,7 @@ def test_one_cell_and_constant_coordinates(c, mu, lambda_id):
 
 @given(cells(), st.sampled_from([1e-4, 1e-3]), st.sampled_from([1e-3, 0.1, 2.0]))
 def test_many_rounds_reach_the_fixed_point(c, mu, lambda_id):
-    # Every round shrinks what is left by at least mu / (mu + nu), at most 0.95 here.
+    # Every round multiplies the distance to the fixed point by at most mu / (mu + nu), at most 0.95 here.
     many = fit(c, 1000, mu=mu, lambda_id=lambda_id)
     limit = fit(c, None, mu=mu, lambda_id=lambda_id)
     assert_theta(many, (limit.scale_, limit.shift_), rtol=1e-9, atol=1e-8)
@@ -51,7 +51,7 @@ def test_many_rounds_reach_the_fixed_point(c, mu, lambda_id):
 
 @given(cells(max_batches=3), WEIGHTS, WEIGHTS)
 def test_fixed_point_is_one(c, mu, lambda_id):
-    """One more exact round of clients and server leaves the fixed point where it is."""
+    """One more exact round of clients and server does not change the fixed point."""
     model = fit(c, None, mu=mu, lambda_id=lambda_id)
     theta = (model.scale_, model.shift_)
     T = oracles.target_cells(c.Z, c.codes)
@@ -64,13 +64,13 @@ def test_fixed_point_is_one(c, mu, lambda_id):
 
 
 @given(cells())
-def test_fixed_point_without_any_tie_is_the_target(c):
+def test_fixed_point_without_penalties_is_the_target(c):
     model = fit(c, None, mu=0, lambda_id=0)
     target = MomentTarget()(model.moments_)
     assert_theta(model, (target.scale, target.shift))
 
 
-def test_fixed_point_of_a_constant_coordinate_without_ties():
+def test_fixed_point_of_a_constant_coordinate_without_penalties():
     Z = np.array([[3.0], [3.0], [0.0], [1.0]])
     model = fit_quiet(Z, list("aabb"), rounds=None, mu=0, lambda_id=0)
     many = fit_quiet(Z, list("aabb"), rounds=500, mu=0, lambda_id=0)
@@ -83,7 +83,7 @@ def fit_quiet(Z, batch, **options):
 
 
 @given(cells(min_size=1), WEIGHTS, WEIGHTS, st.sampled_from([0, 1, 3, None]))
-def test_one_batch_is_left_exactly_alone(c, mu, lambda_id, rounds):
+def test_a_single_batch_does_not_move(c, mu, lambda_id, rounds):
     model = BatchProx(rounds=rounds, mu=mu, lambda_id=lambda_id).fit(c.Z)
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_array_equal(model.shift_, 0.0)
@@ -96,7 +96,7 @@ def test_no_rounds_are_the_identity(rng):
 
 
 def test_far_from_the_origin_nothing_cancels(rng):
-    """Moving all cells by 1e8 must not change how a problem without ties is solved."""
+    """A shift of all cells by 1e8 must not change the solution of a problem without penalties."""
     c = make_cells(rng, [300, 200], 3)
     far = c.Z + 1e8
     options = dict(rounds=3, mu=0, lambda_id=0)
@@ -137,7 +137,7 @@ def test_history_describes_the_path(c, mu, rounds):
 
 @given(cells(), POSITIVE, WEIGHTS, WEIGHTS, st.integers(1, 5))
 def test_refinement_is_conservative(c, lambda_target, mu, lambda_id, rounds):
-    """The theorem's bias: no batch ends further from its target than it began, none overshoots."""
+    """No batch ends further from its target than it began, and none overshoots (the paper's theorem)."""
     options = dict(lambda_target=lambda_target, mu=mu, lambda_id=lambda_id)
     model = fit(c, rounds, **options)
     T = oracles.target_cells(c.Z, c.codes)
@@ -169,9 +169,9 @@ def test_rounds_must_make_sense(rng, rounds):
 
 
 class TestAblations:
-    """The paper's Table 3, as plain parameter choices."""
+    """Table 3 of the paper, by choices of parameters."""
 
-    def test_mean_only_moves_means_and_scales_nothing_without_ties(self, rng):
+    def test_mean_only_moves_means_and_scales_nothing_without_penalties(self, rng):
         c = make_cells(rng, [60, 90], 4)
         model = fit(c, None, target=MomentTarget(variance_matching=False), mu=0, lambda_id=0)
         np.testing.assert_array_equal(model.scale_, 1.0)
@@ -191,12 +191,12 @@ class TestAblations:
         )
         assert gap(full) < 0.5 * gap(mean_only)
 
-    def test_without_fedprox_one_round_is_the_end(self, rng):
+    def test_without_fedprox_one_round_is_enough(self, rng):
         c = make_cells(rng, [60, 90], 4)
         one, many = fit(c, 1, mu=0), fit(c, 50, mu=0)
         np.testing.assert_allclose(one.scale_, many.scale_, rtol=1e-12)
 
-    def test_fedprox_holds_the_first_round_back(self, rng):
+    def test_fedprox_shortens_the_first_round(self, rng):
         c = make_cells(rng, [60, 90], 4)
         moved = [fit(c, 1, mu=mu).movement()["moved"].sum() for mu in (1e-3, 1.0, 100.0)]
         assert moved[0] > moved[1] > moved[2] > 0

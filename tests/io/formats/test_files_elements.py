@@ -1,4 +1,4 @@
-"""What AnnData stored in other ways before: read all the same, or refused in one sentence."""
+"""Files of older anndata versions: read correctly, or refused in one sentence."""
 
 import h5py
 import numpy as np
@@ -22,7 +22,7 @@ TEXT = h5py.string_dtype()
 
 
 def old_h5(path, codes=CODES, order=("batch", "donor", "site"), inside="/"):
-    """A file as anndata 0.7 wrote it: no encodings of columns, categories in a group of their own."""
+    """A file as anndata 0.7 wrote it: columns without encodings, categories in a separate group."""
     n = len(codes)
     with h5py.File(path, "w") as file:
         obs = file.require_group(inside).create_group("obs")
@@ -124,7 +124,7 @@ def test_names_of_columns_may_be_bytes(tmp_path, order):
     assert "b'" not in str(caught.value)
 
 
-def test_without_an_order_the_categories_are_no_column(tmp_path):
+def test_without_an_order_the_categories_are_not_a_column(tmp_path):
     path = old_h5(tmp_path / "old.h5ad", order=None)
     with open_cells(path) as file, pytest.raises(BadKey) as caught:
         file.obs(["lane"])

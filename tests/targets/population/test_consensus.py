@@ -1,4 +1,4 @@
-"""A round of registration, in stacked arrays, against the same one written out."""
+"""A round of registration on stacked arrays, compared with plain loops."""
 
 from dataclasses import replace
 
@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import consensus_oracles as oracles
-from scbatchprox.targets.population.consensus import Stack, Strengths, Sums
+from scbatchprox.targets.population.consensus import Stack, Strengths
 from scbatchprox.targets.population.settings import PopulationSettings
+from scbatchprox.targets.population.sums import Sums
 
 SETTINGS = PopulationSettings()
 KINDS = st.sampled_from(["spread", "coincide", "apart", "far"])
@@ -48,7 +49,7 @@ class World:
         self.total = self.mass[..., None] * at
 
     def padded(self, parts, fill=0.0):
-        """(B, P, ...) with something where there is no population."""
+        """(B, P, ...) padded with ``fill``."""
         P = max(self.sizes)
         return np.stack([
             np.r_[part, np.full((P - len(part), *np.shape(part)[1:]), fill)] for part in parts
@@ -60,7 +61,7 @@ class World:
 
     @property
     def field(self):
-        """Where there is no population the field is anything."""
+        """Padded with arbitrary values."""
         return np.stack([self.padded(v, fill=0.37) for v in self.v])
 
     @property
@@ -71,7 +72,7 @@ class World:
         return list(zip(self.mass[s], self.total[s], strict=True))
 
     def each(self):
-        """Every seeding and batch."""
+        """All pairs of a seeding and a batch."""
         return [(s, b) for s in range(len(self.v)) for b in range(len(self.sizes))]
 
     def points(self, s):
@@ -82,16 +83,16 @@ class World:
             for p, f, a in zip(x, v, w, strict=True)
         ]
 
-    def offers(self, s, temperature):
+    def assignments(self, s, temperature):
         y = [x + v for x, v in zip(self.x, self.v[s], strict=True)]
         return [
-            oracles.offer(a, b, self.centres(s), self.unit, temperature)
+            oracles.assigned(a, b, self.centres(s), self.unit, temperature)
             for a, b in zip(y, self.w, strict=True)
         ]
 
-    def everyone(self, s, temperature):
-        """Sums over batches, one after the other."""
-        own = [own for _, own in self.offers(s, temperature)]
+    def all_sums(self, s, temperature):
+        """Sums over batches, in order."""
+        own = [own for _, own in self.assignments(s, temperature)]
         return [(sum(b[k][0] for b in own), sum(b[k][1] for b in own)) for k in range(len(own[0]))]
 
 
@@ -102,41 +103,43 @@ def assert_sums(found, expected, atol=1e-9):
 
 
 @given(st.integers(0, 10_000), KINDS, TEMPERATURES)
-def test_an_offer_is_as_defined(seed, kind, temperature):
+def test_assignments_follow_their_definition(seed, kind, temperature):
     world = World(seed, kind)
-    # Squared distances from products are good to a few bits of the largest square.
+    # The rounding error of squared distances from products is relative to the largest square.
     atol = 1e-9 if kind != "far" else 1e-5
-    offer = world.stack.offer(world.field, world.sums, temperature)
+    assigned = world.stack.assigned(world.field, world.sums, temperature)
     for s in range(2):
-        for b, (W, own) in enumerate(world.offers(s, temperature)):
+        for b, (W, own) in enumerate(world.assignments(s, temperature)):
             full = np.zeros((world.sizes[b], 7))
             for at, weight in W.items():
                 full[at] = weight
-            np.testing.assert_allclose(offer.weight[s, b, : world.sizes[b]], full, atol=atol)
-            assert_sums(Sums(offer.own.mass[s, b], offer.own.total[s, b]), own, atol)
-        assert_sums(Sums(*(part[s] for part in offer.sums)), world.everyone(s, temperature), atol)
+            np.testing.assert_allclose(assigned.weight[s, b, : world.sizes[b]], full, atol=atol)
+            assert_sums(Sums(assigned.own.mass[s, b], assigned.own.total[s, b]), own, atol)
+        assert_sums(
+            Sums(*(part[s] for part in assigned.sums)), world.all_sums(s, temperature), atol
+        )
 
 
 @given(st.integers(0, 10_000), KINDS, TEMPERATURES, WEIGHTS, WEIGHTS, st.booleans())
-def test_following_is_as_defined(seed, kind, temperature, prior, damping, smooth):
+def test_updates_follow_their_definition(seed, kind, temperature, prior, damping, smooth):
     world = World(seed, kind if kind != "far" else "apart")
     if not smooth:  # in coarse rounds batches have only shifted so far
         world.v = [[np.repeat(v[:1], len(v), 0) for v in seeding] for seeding in world.v]
     strengths = Strengths(prior, damping)
     stack, field = world.stack, world.field
-    offer = stack.offer(field, world.sums, temperature)
-    moved = stack.follow(field, offer, offer.sums, temperature, strengths, smooth)
+    assigned = stack.assigned(field, world.sums, temperature)
+    moved = stack.updated(field, assigned, assigned.sums, temperature, strengths, smooth)
     for s, b in world.each():
-        expected = oracles.follow(
+        expected = oracles.updated(
             world.x[b],
             world.w[b],
             world.v[s][b],
             world.centres(s),
-            world.everyone(s, temperature),
+            world.all_sums(s, temperature),
             world.unit,
             temperature,
             world.settings,
-            # No weights at all would leave open where what has no evidence goes: there is always a little.
+            # Without any penalty the field of populations without evidence would not be unique.
             prior if prior + damping > 0 else 1e-12,
             damping,
             smooth,
@@ -148,16 +151,18 @@ def test_following_is_as_defined(seed, kind, temperature, prior, damping, smooth
 
 @given(st.integers(0, 10_000), st.sampled_from([0.3, 0.85, 0.999]), st.sampled_from([1, 2, 3]))
 @settings(max_examples=25)
-def test_neighbours_are_kept_apart(seed, apart, neighbours):
+def test_fields_do_not_bring_neighbours_together(seed, apart, neighbours):
     world = World(seed, settings=replace(SETTINGS, apart=apart, neighbours=neighbours))
-    moved = world.stack._kept_apart(world.field)
+    moved = world.stack._contraction_limited(world.field)
     for s, b in world.each():
-        expected = oracles.kept_apart(world.x[b], world.w[b], world.v[s][b], apart, neighbours)
+        expected = oracles.contraction_limited(
+            world.x[b], world.w[b], world.v[s][b], apart, neighbours
+        )
         np.testing.assert_allclose(moved[s, b, : world.sizes[b]], expected, atol=1e-7)
 
 
 @given(st.integers(0, 10_000), KINDS)
-def test_the_covariance_of_a_field_is_as_defined(seed, kind):
+def test_covariances_of_fields_follow_their_definition(seed, kind):
     world = World(seed, kind)
     kernel = world.stack.kernel
     for b, (x, P) in enumerate(zip(world.x, world.sizes, strict=True)):
@@ -168,10 +173,10 @@ def test_the_covariance_of_a_field_is_as_defined(seed, kind):
 
 
 @given(st.integers(0, 10_000), KINDS)
-def test_a_fit_is_as_defined(seed, kind):
+def test_fits_follow_their_definition(seed, kind):
     world = World(seed, kind)
-    stack, still = world.stack, np.zeros_like(world.field)
-    rest = world.sums.without(stack.offer(still, world.sums, 0.3).own)
+    stack, zero = world.stack, np.zeros_like(world.field)
+    rest = world.sums.without(stack.assigned(zero, world.sums, 0.3).own)
     found = stack.fit(rest)
     assert found.shape == (2, len(world.sizes))
     for s, b in world.each():
@@ -182,34 +187,34 @@ def test_a_fit_is_as_defined(seed, kind):
 
 
 @given(st.integers(0, 10_000))
-def test_what_is_left_of_the_sums_without_a_batch(seed):
+def test_sums_without_a_batch(seed):
     world = World(seed, "apart")
-    offer = world.stack.offer(world.field, world.sums, 0.3)
-    rest = offer.sums.without(offer.own)
+    assigned = world.stack.assigned(world.field, world.sums, 0.3)
+    rest = assigned.sums.without(assigned.own)
     for s, b in world.each():
-        expected = oracles.without(world.everyone(s, 0.3), world.offers(s, 0.3)[b][1])
+        expected = oracles.without(world.all_sums(s, 0.3), world.assignments(s, 0.3)[b][1])
         assert_sums(Sums(rest.mass[s, b], rest.total[s, b]), expected)
-    assert (rest.mass == 0).any()  # the batch apart has centres of its own
+    assert (rest.mass == 0).any()  # only the distant batch is at some centres
 
 
 @given(st.integers(0, 10_000), KINDS)
-def test_a_step_of_k_means_is_as_defined(seed, kind):
+def test_steps_of_k_means_follow_their_definition(seed, kind):
     world = World(seed, kind)
-    found = world.stack.gather(world.field, world.sums)
+    found = world.stack.kmeans_step(world.field, world.sums)
     for s in range(2):
-        expected = oracles.gather(world.points(s), world.centres(s))
+        expected = oracles.kmeans_step(world.points(s), world.centres(s))
         assert_sums(Sums(found.mass[s], found.total[s]), expected)
     assert found.mass.sum() == pytest.approx(2 * sum(w.sum() for w in world.w))
 
 
 @given(st.integers(0, 10_000), KINDS, st.sampled_from([0, 1, 4]))
-def test_pieces_are_as_defined(seed, kind, m):
+def test_divisions_by_planes_follow_their_definition(seed, kind, m):
     world = World(seed, kind)
     planes, middle = world.rng.normal(size=(2, 3, m)), world.rng.normal(size=(2, 3))
-    found = world.stack.pieces(world.field, middle, planes)
+    found = world.stack.divided(world.field, middle, planes)
     assert found.mass.shape == (2, 2**m)
     for s in range(2):
-        expected = oracles.pieces(world.points(s), middle[s], planes[s])
+        expected = oracles.divided(world.points(s), middle[s], planes[s])
         assert_sums(Sums(found.mass[s], found.total[s]), expected)
 
 
@@ -219,20 +224,20 @@ def test_the_nearest_centre(seed, kind):
     centres = Sums(world.mass[:, None], world.total[:, None])
     distance, which = world.stack.nearest(world.field, centres)
     for s, b in world.each():
-        at = oracles.held(world.centres(s))
+        at = oracles.nonempty(world.centres(s))
         for p in range(world.sizes[b]):
-            away = {
+            squared = {
                 k: oracles.distance2(world.x[b][p] + world.v[s][b][p], c) for k, c in at.items()
             }
-            least = np.sqrt(min(away.values()) / world.unit)
+            least = np.sqrt(min(squared.values()) / world.unit)
             assert distance[s, b, p] == pytest.approx(least, abs=1e-6 if kind != "far" else 1e-2)
-            assert np.sqrt(away[which[s, b, p]] / world.unit) == pytest.approx(least, abs=1e-2)
+            assert np.sqrt(squared[which[s, b, p]] / world.unit) == pytest.approx(least, abs=1e-2)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30))
 def test_more_padding_changes_nothing(seed, more):
     world = World(seed)
-    wide = Stack.of(
+    padded = Stack.of(
         np.pad(world.padded(world.x), ((0, 0), (0, more), (0, 0))),
         np.pad(world.padded(world.w), ((0, 0), (0, more))),
         world.unit,
@@ -240,24 +245,24 @@ def test_more_padding_changes_nothing(seed, more):
     )
     field = np.pad(world.field, ((0, 0), (0, 0), (0, more), (0, 0)), constant_values=-5.0)
     results = []
-    for stack, v in ((world.stack, world.field), (wide, field)):
-        offer = stack.offer(v, world.sums, 0.3)
-        results.append(stack.follow(v, offer, offer.sums, 0.3, Strengths(0.2, 0.2), True))
+    for stack, v in ((world.stack, world.field), (padded, field)):
+        assigned = stack.assigned(v, world.sums, 0.3)
+        results.append(stack.updated(v, assigned, assigned.sums, 0.3, Strengths(0.2, 0.2), True))
     for s, b in world.each():
         P = world.sizes[b]
         np.testing.assert_allclose(results[1][s, b, :P], results[0][s, b, :P], atol=1e-10)
 
 
 @given(st.integers(0, 10_000), st.booleans())
-def test_batches_alone_and_together_follow_alike(seed, smooth):
-    """Given the same sums, a stack of one batch does what a stack of all of them does."""
+def test_single_batches_move_as_in_a_stack(seed, smooth):
+    """With the same sums, a stack of one batch has the same result as a stack of all."""
     world = World(seed)
-    offer = world.stack.offer(world.field, world.sums, 0.6)
+    assigned = world.stack.assigned(world.field, world.sums, 0.6)
     strengths = Strengths(0.2, 0.1)
-    together = world.stack.follow(world.field, offer, offer.sums, 0.6, strengths, smooth)
+    together = world.stack.updated(world.field, assigned, assigned.sums, 0.6, strengths, smooth)
     for b, P in enumerate(world.sizes):
-        alone = Stack.of(world.x[b][None], world.w[b][None], world.unit, world.settings)
+        single = Stack.of(world.x[b][None], world.w[b][None], world.unit, world.settings)
         v = world.field[:, b : b + 1, :P]
-        own = alone.offer(v, world.sums, 0.6)
-        found = alone.follow(v, own, offer.sums, 0.6, strengths, smooth)
+        own = single.assigned(v, world.sums, 0.6)
+        found = single.updated(v, own, assigned.sums, 0.6, strengths, smooth)
         np.testing.assert_allclose(found[:, 0], together[:, b, :P], atol=1e-10)

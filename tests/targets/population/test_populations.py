@@ -1,4 +1,4 @@
-"""Each batch's own populations: where they are found, who belongs to them, and their moments."""
+"""The populations of each batch: their anchors, which cells belong to them, and their moments."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 import population_oracles as oracles
 from data import cells, make_cells
-from scbatchprox import Moments, PopulationTarget, set_num_threads
+from scbatchprox import Moments, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.anchors import Anchors
 from scbatchprox.core.labels import Labels
@@ -20,12 +20,6 @@ from scbatchprox.targets.population.find import anchors_for
 from scbatchprox.targets.population.settings import PopulationSettings
 
 RULE = PopulationTarget()
-
-
-@pytest.fixture
-def threads():
-    yield set_num_threads
-    set_num_threads(None)
 
 
 def described(Z, batch, population=None, known=None):
@@ -53,7 +47,7 @@ def blobs(rng, n, d=6, K=8, spread=4.0):
 
 class TestKMeans:
     @pytest.mark.parametrize("k", [1, 2, 7, 25])
-    def test_long_runs_end_where_every_centre_is_the_mean_of_its_rows(self, rng, k):
+    def test_after_many_rounds_centres_are_the_means_of_their_rows(self, rng, k):
         X = blobs(rng, 400).astype(np.float32)
         C = kmeans(X, np.ones(400), k, 300, rng)
         assert len(C) == k
@@ -83,7 +77,7 @@ class TestAnchors:
         Z = blobs(rng, n, K=30)
         C = found(Z, np.zeros(n, int)).center
         best = KMeans(len(C), n_init=2, random_state=0).fit(Z).inertia_
-        # Of 200 cells there are fewer populations than blobs: which of these share one is chance.
+        # With 200 cells there are fewer populations than blobs, so chance decides which blobs share one.
         assert oracles.inertia(Z, C) < (1.3 if n == 200 else 1.05) * best
 
     def test_are_nearly_the_means_of_their_cells(self, rng):
@@ -100,11 +94,11 @@ class TestAnchors:
         ],
     )  # fmt: skip
     def test_their_number_follows_that_of_the_cells(self, rng, n, wanted):
-        """One for 15 cells; a small batch has smaller ones, of 5 or more, until it has 20."""
+        """One per 15 cells. Small batches have populations of 5 cells or more, until they have 20."""
         settings = PopulationSettings(cells=15, small=5, enough=20, fewest=2, most=60)
         C = found(rng.normal(size=(n, 3)), ["a"] * n, settings=settings).center
         assert 1 <= len(C) <= wanted
-        assert len(C) > 0.8 * wanted  # a centre may end up without cells, most do not
+        assert len(C) > 0.8 * wanted  # a few centres may have no cells
         assert len(np.unique(C, axis=0)) == len(C)
 
     def test_their_number_is_a_setting(self, rng):
@@ -143,15 +137,15 @@ class TestAnchors:
             populations.n[order], np.bincount(code, minlength=3)[expected]
         )
 
-    def test_depend_on_their_own_batch_alone(self, rng):
-        c = make_cells(rng, [70, 4000, 9, 333], 5)  # one of them is looked at in part
+    def test_do_not_depend_on_other_batches(self, rng):
+        c = make_cells(rng, [70, 4000, 9, 333], 5)  # the second is sampled
         for names in (["a", "b", "c", "d"], ["z", "y", "x", "w"], ["m", "a", "z", "b"]):
             names = np.array(names)
             together = found(c.Z, names[c.codes])
             assert together.batches.tolist() == sorted(names)
             for b in range(4):
-                alone = found(c.rows(b), [names[b]] * len(c.rows(b)))
-                np.testing.assert_array_equal(centers(together, names[b]), alone.center)
+                separate = found(c.rows(b), [names[b]] * len(c.rows(b)))
+                np.testing.assert_array_equal(centers(together, names[b]), separate.center)
 
     def test_are_found_for_new_batches_and_kept_for_known_ones(self, rng):
         c = make_cells(rng, [70, 90, 9, 333], 5)
@@ -239,7 +233,7 @@ class TestMoments:
         assert populations.n_dims == c.d
 
     @given(cells(max_batches=5))
-    def test_are_those_of_the_cells_around_each_anchor(self, c):
+    def test_are_those_of_the_cells_nearest_to_each_anchor(self, c):
         populations = described(c.Z, c.codes)
         codes = oracles.nearest_row(c.Z, c.codes, populations)
         expected = oracles.moments_of(c.Z, codes)
@@ -303,10 +297,10 @@ class TestMoments:
         both = np.r_[c.Z, c.Z[:1] + 0.1], np.r_[c.codes, c.codes[:1]]
         assert_moments(merged.by_batch, Moments.of(*both))
 
-    def test_cells_counted_at_other_anchors_are_refused(self, rng):
+    def test_moments_at_other_anchors_do_not_merge(self, rng):
         c = make_cells(rng, [60, 50], 3)
         populations = described(c.Z, c.codes)
-        with pytest.raises(ValueError, match="Expected more cells of a known batch"):
+        with pytest.raises(ValueError, match="Expected the populations that are known"):
             populations.merge(described(c.Z + 0.5, c.codes))
 
     def test_dropped_and_selected_batches(self, rng):
@@ -322,8 +316,8 @@ class TestMoments:
         with pytest.raises(KeyError, match="found 9; available: 0, 1, 2, 3"):
             whole.drop(9)
 
-    def test_long_names_come_after_short_ones(self, rng):
-        """Arrays of names have a width: none may be cut when batches meet."""
+    def test_short_and_long_names(self, rng):
+        """numpy arrays of strings have a fixed length: names must not be cut when batches merge."""
         Z = rng.normal(size=(90, 3))
         short, long = described(Z[:40], ["a"] * 40), described(Z[40:], ["a longer name"] * 50)
         merged = short.merge(long)
@@ -332,14 +326,14 @@ class TestMoments:
         assert merged.select(["a longer name"]).n_cells == 50
         assert short.select(["a longer name"]).n_cells == 0
 
-    def test_other_widths_do_not_merge(self, rng):
+    def test_other_numbers_of_coordinates_do_not_merge(self, rng):
         one = described(rng.normal(size=(40, 3)), ["a"] * 40)
         two = described(rng.normal(size=(40, 4)), ["b"] * 40)
         with pytest.raises(ValueError, match="Expected moments of 3 coordinates, found 4"):
             one.merge(two)
 
 
-def test_anchors_tell_where_each_batch_begins():
+def test_rows_of_each_batch():
     anchors = Anchors(np.array(["a", "b"]), np.array([0, 0, 1]), np.arange(6.0).reshape(3, 2))
     assert anchors.start.tolist() == [0, 2, 3]
     np.testing.assert_array_equal(anchors.origin, [[1.0, 2.0], [4.0, 5.0]])

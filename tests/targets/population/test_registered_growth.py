@@ -1,4 +1,4 @@
-"""Batches that come to a consensus later: frozen rows, saved consensus, kept settings."""
+"""Batches that are registered to a consensus later: frozen rows, saved consensus and settings."""
 
 import itertools
 from dataclasses import fields, replace
@@ -12,7 +12,7 @@ from scbatchprox.targets.population.settings import PopulationSettings
 
 NAMES = np.array(list("abcdef"))
 TYPES = [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [1, 2, 3, 5], [0, 3], [6, 7, 8]]
-#: Other values than the defaults, of everything that registration uses.
+#: Values that differ from the defaults, for all settings of the registration.
 OTHERS = dict(
     cells=9, small=9, bandwidth=1.0, centres=2.0, seedings=2, coarse=(2.0, 0.5), rounds=4, temperature=0.5,
     renew=3, steps=1, power=1.0, length=1.0, prior=3.0, apart=0.5, neighbours=1, better=5.0,
@@ -61,7 +61,7 @@ def assert_consensus(a, b):
 
 
 def change_defaults(monkeypatch):
-    """Make today's defaults other than those that a model was fitted with."""
+    """Change the defaults, as a later version might."""
     arguments = list(PopulationSettings.__init__.__defaults__)
     names = [f.name for f in fields(PopulationSettings)]
     for name, value in OTHERS.items():
@@ -77,7 +77,7 @@ class TestFrozen:
         assert_rows(before, after, "abc")
         assert_consensus(before, after)
 
-    def test_no_order_of_arrival_matters(self, world):
+    def test_the_order_of_arrival_does_not_matter(self, world):
         together = grown(world, "abc", "def")
         assert np.abs(rows(together, "d")[1]).max() > 0.1
         for order in itertools.permutations("def"):
@@ -87,14 +87,14 @@ class TestFrozen:
     @pytest.mark.parametrize("conditioned", [True, False])
     def test_a_row_does_not_depend_on_what_came_before_it(self, world, conditioned):
         target = PopulationTarget(conditioned=conditioned)
-        alone = grown(world, "abc", "d", target=target)
+        first = grown(world, "abc", "d", target=target)
         later = grown(world, "abc", "e", "f", "d", target=target)
         Z, batch = of(world, "d")
         np.testing.assert_array_equal(
-            later.transform(Z, batch=batch), alone.transform(Z, batch=batch)
+            later.transform(Z, batch=batch), first.transform(Z, batch=batch)
         )
 
-    def test_newcomers_come_to_the_others(self, world):
+    def test_new_batches_move_to_the_others(self, world):
         Z, batch, kind = cells(0, TYPES, n=40)
         model = grown(world, "abc", "d", "e", "f")
         result = model.transform(Z, batch=NAMES[batch])
@@ -106,9 +106,9 @@ class TestFrozen:
                     np.linalg.norm(X[new].mean(0) - result[old].mean(0)) for X in (Z, result)
                 )
                 assert after < 0.7 * before
-        assert np.linalg.norm((result - Z)[batch == 5], axis=1).mean() < 0.5  # it shares nothing
+        assert np.linalg.norm((result - Z)[batch == 5], axis=1).mean() < 0.5  # no shared types
 
-    def test_forgetting_a_newcomer_leaves_the_others(self, world):
+    def test_forgetting_an_added_batch_does_not_change_the_others(self, world):
         model = grown(world, "abc", "d", "e").forget("d")
         assert_rows(model, grown(world, "abc", "e"), "abce")
 
@@ -151,13 +151,13 @@ class TestSaved:
 
     @pytest.mark.parametrize("policy", ["frozen", "refit"])
     def test_settings_are_those_of_the_fit(self, world, path, policy, monkeypatch):
-        """Whatever the defaults of a later version are."""
+        """Even if the defaults of a later version differ."""
         model = grown(world, "abc")
         model.save(path)
         expected = grown(world, "abc", "e", policy=policy)
         change_defaults(monkeypatch)
         other = grown(world, "abc", "e", policy=policy)
-        assert len(rows(other, "e")[0]) != len(rows(expected, "e")[0])  # the test of the test
+        assert len(rows(other, "e")[0]) != len(rows(expected, "e")[0])  # a check of this test
         Z, batch = of(world, "e")
         back = BatchProx.load(path).partial_fit(Z, batch=batch, policy=policy)
         assert_rows(back, expected, "abce")
@@ -166,14 +166,14 @@ class TestSaved:
         monkeypatch.undo()
         assert_rows(back, expected.forget("a"), "bce")
 
-    def test_and_so_are_the_rounds(self, world, path, monkeypatch):
+    def test_rounds_are_those_of_the_fit(self, world, path, monkeypatch):
         model = grown(world, "abc")
         model.save(path)
         known = model.rounds_
         change_defaults(monkeypatch)
         assert BatchProx.load(path).rounds_ == known
 
-    def test_without_a_consensus_newcomers_need_a_refit(self, world):
+    def test_without_a_consensus_new_batches_need_a_refit(self, world):
         Z, batch = of(world, "e")
         for change in ({"rounds": 5}, {"lambda_target": 0.5}):
             name = next(iter(change))

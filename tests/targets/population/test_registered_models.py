@@ -13,11 +13,11 @@ def refined(Z, batch, **options):
 
 
 def gaps(Z, batch, kind):
-    """The mean distance between the places of a type in two batches."""
-    there = {(b, t) for b, t in zip(batch.tolist(), kind.tolist(), strict=True)}
+    """The mean distance between the means of a type in two batches."""
+    found = {(b, t) for b, t in zip(batch.tolist(), kind.tolist(), strict=True)}
     return np.mean([
         oracles.gap(Z, batch, kind, t, a, b)
-        for a, t in there for b, u in there if t == u and a < b
+        for a, t in found for b, u in found if t == u and a < b
     ])  # fmt: skip
 
 
@@ -42,12 +42,12 @@ class TestDoesNotDependOn:
 
     @pytest.mark.parametrize("offset", [10.0, 1e3, 1e6])
     def test_where_the_origin_is(self, offset):
-        """Populations are found in single precision about their batch: a cell may change sides."""
+        """Populations are found in single precision: rounding may assign a cell to another one."""
         Z, batch, _ = cells(2)
-        there = refined(Z + offset, batch) - offset
-        away = np.linalg.norm(there - refined(Z, batch), axis=1)
-        assert np.median(away) < 1e-6 * max(1.0, offset / 1e3)
-        assert away.max() < 0.5
+        shifted = refined(Z + offset, batch) - offset
+        difference = np.linalg.norm(shifted - refined(Z, batch), axis=1)
+        assert np.median(difference) < 1e-6 * max(1.0, offset / 1e3)
+        assert difference.max() < 0.5
 
     @pytest.mark.parametrize("scale", [2.0**-20, 0.125, 1024.0])
     def test_the_scale_of_coordinates(self, scale):
@@ -56,7 +56,7 @@ class TestDoesNotDependOn:
             refined(scale * Z, batch) / scale, refined(Z, batch), rtol=0, atol=1e-6
         )
 
-    def test_much_on_how_coordinates_are_turned(self):
+    def test_much_on_rotations(self):
         Z, batch, kind = cells(4)
         Q = np.linalg.qr(np.random.default_rng(4).normal(size=(D, D)))[0]
         one, two = refined(Z, batch), refined(Z @ Q, batch) @ Q.T
@@ -67,30 +67,30 @@ class TestDoesNotDependOn:
 
 class TestOutcome:
     @pytest.mark.parametrize("seed", range(2))
-    def test_what_differs_by_chance_hardly_moves(self, seed):
+    def test_batches_that_differ_by_chance_hardly_move(self, seed):
         Z, batch, kind = cells(seed, size=0.0)
         result = refined(Z, batch)
-        width = np.sqrt(D)
-        assert far(Z, result) < 0.25 * width
-        assert gaps(result, batch, kind) < 0.3 * width
+        radius = np.sqrt(D)
+        assert far(Z, result) < 0.25 * radius
+        assert gaps(result, batch, kind) < 0.3 * radius
 
     @pytest.mark.parametrize("size", [2.0, 8.0, 30.0, 200.0])
     def test_a_shift_is_removed(self, size):
         Z, batch, kind = cells(5, size=size)
-        assert gaps(refined(Z, batch), batch, kind) < 1.2  # a third of the width of a type
+        assert gaps(refined(Z, batch), batch, kind) < 1.2  # a third of the radius of a type
 
     @pytest.mark.parametrize("size", [0.0, 4.0, 400.0])
-    def test_what_shares_nothing_stays(self, size):
+    def test_batches_without_shared_types_do_not_move(self, size):
         Z, batch, _ = cells(6, [[0, 1, 2, 3], [4, 5, 6, 7]], size)
         assert far(Z, refined(Z, batch)) < 0.2
 
-    def test_what_is_the_same_stays(self):
+    def test_equal_batches_do_not_move(self):
         Z, _, _ = cells(7, [[0, 1, 2]])
         twice, batch = np.r_[Z, Z], np.repeat(["a", "b"], len(Z))
         np.testing.assert_allclose(refined(twice, batch), twice, atol=1e-6)
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_a_type_of_its_own_follows_and_lands_on_no_other(self, seed):
+    def test_an_unmatched_type_follows_its_batch_and_stays_separate(self, seed):
         Z, batch, kind = cells(seed, [[0, 1, 2, 3], [0, 1, 2, 4]])
         result = refined(Z, batch)
         own, shared = kind == 4, (batch == 1) & (kind < 4)
@@ -104,21 +104,21 @@ class TestOutcome:
 
 class TestParameters:
     @pytest.mark.parametrize("size", [3.0, 60.0])
-    def test_the_identity_term_holds_back(self, size):
+    def test_the_identity_term_shortens_displacements(self, size):
         Z, batch, _ = cells(8, size=size)
         weights = [1e-3, 1e-2, 3e-2, 0.1, 1.0, 1e4]
         moved = [far(Z, refined(Z, batch, lambda_id=w)) for w in weights]
         assert (np.diff(moved) < 0).all()
         assert moved[-1] < 1e-4 * moved[0]
-        # The default holds back next to nothing.
+        # The default has almost no effect.
         assert far(Z, refined(Z, batch, lambda_id=0.0)) == pytest.approx(moved[0], rel=0.05)
 
-    def test_the_weight_of_the_target_drives(self):
+    def test_the_weight_of_the_target_lengthens_displacements(self):
         Z, batch, _ = cells(8)
         moved = [far(Z, refined(Z, batch, lambda_target=w)) for w in (1e-4, 1e-2, 0.5)]
         assert (np.diff(moved) > 0).all()
         assert moved[0] < 0.1 * moved[-1]
-        # What counts is the ratio to the other two.
+        # Only the ratio to the other two weights matters.
         options = dict(lambda_target=5.0, mu=1e-2, lambda_id=1e-2)
         np.testing.assert_allclose(refined(Z, batch, **options), refined(Z, batch), atol=1e-9)
 
@@ -136,7 +136,7 @@ class TestParameters:
         for options in (dict(rounds=0), dict(lambda_target=0.0), dict(strength=0.0)):
             np.testing.assert_array_equal(refined(Z, batch, **options), Z)
 
-    def test_strength_is_a_part_of_the_way(self):
+    def test_strength_is_a_part_of_the_displacement(self):
         Z, batch, _ = cells(8)
         whole = refined(Z, batch) - Z
         for strength in (0.25, 0.7):
@@ -156,7 +156,7 @@ class TestParameters:
             ({"strength": 1.5}, "Expected strength between 0 and 1"),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, options, message):
+    def test_invalid_options(self, options, message):
         Z, batch, _ = cells(8)
         with pytest.raises(ValueError, match=message):
             refined(Z, batch, **options)

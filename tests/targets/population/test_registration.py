@@ -1,21 +1,22 @@
-"""Registration of populations: what it must not depend on, what it removes, and what it leaves alone."""
+"""Registration of populations: what it must not depend on, what it removes, and what it does not move."""
 
 import numpy as np
 import pytest
 
 from registration_data import SETTINGS, Planted, Server, Site
+from scbatchprox.targets.population.batches import spacing
 from scbatchprox.targets.population.consensus import Strengths
-from scbatchprox.targets.population.registration import register, register_to, spacing
+from scbatchprox.targets.population.registration import register, register_to
 
 USUAL = Strengths(0.2, 0.2)
-WIDE = 1e9  # populations so wide that the spacing is that of their means
+WIDE = 1e9  # a variance so large that it does not limit the spacing
 SAME = [[0, 1, 2, 3, 4]] * 3
 MIXED = [[0, 1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 2, 4, 6], [1], [2, 3, 4, 5, 6, 7, 8]]
 
 
-def registered(p, strengths=USUAL, rounds=10, X=None, width=WIDE, **options):
+def registered(p, strengths=USUAL, rounds=10, X=None, variance=WIDE, **options):
     X = p.X if X is None else X
-    return register(X, p.n, p.start, width, SETTINGS, strengths, rounds, **options)
+    return register(X, p.n, p.start, variance, SETTINGS, strengths, rounds, **options)
 
 
 def unit(p):
@@ -32,8 +33,8 @@ def mixed(seed, lengths=(0.0, 1.0, 2.0, 0.5, 0.0)):
 
 
 def offsets(p, move):
-    """Largest distance between the places of two batches, over what they have in common, in spacings."""
-    found, off = 0.0, p.X + move - p.like
+    """Largest mean offset between two batches, over their common types, in units of the spacing."""
+    found, off = 0.0, p.X + move - p.truth
     for a in range(p.batch.max() + 1):
         for b in range(a):
             kinds = np.intersect1d(p.kind[p.batch == a], p.kind[p.batch == b])
@@ -74,25 +75,25 @@ class TestDoesNotDependOn:
         np.testing.assert_allclose(there, registered(p)[0], atol=1e-9 * max(1.0, offset))
 
     @pytest.mark.parametrize("scale", [1e-6, 0.3, 7.0, 1e6])
-    @pytest.mark.parametrize("width", [0.1, WIDE])
-    def test_the_scale_of_coordinates(self, scale, width):
+    @pytest.mark.parametrize("variance", [0.1, WIDE])
+    def test_the_scale_of_coordinates(self, scale, variance):
         p = mixed(2)
-        expected = scale * registered(p, width=width)[0]
-        found = registered(p, X=scale * p.X, width=scale**2 * width)[0]
+        expected = scale * registered(p, variance=variance)[0]
+        found = registered(p, X=scale * p.X, variance=scale**2 * variance)[0]
         np.testing.assert_allclose(found, expected, atol=1e-8 * scale)
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_much_on_how_coordinates_are_turned(self, seed):
+    def test_much_on_rotations(self, seed):
         p = Planted(seed, SAME, directions(seed, [0.0, 1.0, 15.0]))
         Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))[0]
-        move, turned = registered(p)[0], registered(p, X=p.X @ Q)[0] @ Q.T
-        # All batches together may end elsewhere: only where they are to each other means anything.
-        difference = turned - move
+        move, rotated = registered(p)[0], registered(p, X=p.X @ Q)[0] @ Q.T
+        # A common displacement of all batches has no meaning.
+        difference = rotated - move
         assert lengths(difference - difference.mean(0)).mean() < 0.25 * unit(p)
-        assert offsets(p, turned) < 0.35
+        assert offsets(p, rotated) < 0.35
 
-    def test_the_number_of_cells_beyond_their_parts(self):
-        """A batch counts as many as it has populations."""
+    def test_the_number_of_cells_but_on_their_proportions(self):
+        """The weight of a batch is its number of populations."""
         p = mixed(0)
         p.n = p.n * 1000
         more = registered(p)[0]
@@ -101,7 +102,7 @@ class TestDoesNotDependOn:
 
 
 class TestOnlySumsLeaveASite:
-    """Sites that hold some of the batches each, and a server that adds what they say."""
+    """Sites have some of the batches each, and a server adds the sums that they send."""
 
     @pytest.mark.parametrize("split", [[[0, 1], [2, 3, 4]], [[4], [3, 1], [0, 2]]], ids=str)
     @pytest.mark.parametrize(
@@ -120,14 +121,14 @@ class TestOnlySumsLeaveASite:
             np.testing.assert_allclose(found, move[p.rows(batches)[0]], atol=1e-9)
 
     def test_of_what_they_share(self):
-        """The test of the test: what one site has moves the others."""
+        """A check of the test above: the batches of other sites have an effect."""
         p = mixed(3)
         rows, start = p.rows([0, 1])
-        alone = Server([Site(p.X[rows], p.n[rows], start)], USUAL).register(10)[0]
-        assert np.abs(alone - registered(p)[0][rows]).max() > 1e-2
+        only = Server([Site(p.X[rows], p.n[rows], start)], USUAL).register(10)[0]
+        assert np.abs(only - registered(p)[0][rows]).max() > 1e-2
 
 
-class TestWhatStays:
+class TestDoesNotMove:
     @pytest.mark.parametrize("seed", range(3))
     def test_identical_batches(self, seed):
         p = Planted(seed, SAME, noise=0.0)
@@ -149,8 +150,8 @@ class TestWhatStays:
 
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("far", [0.0, 10.0, 300.0])
-    def test_batches_that_share_nothing(self, seed, far):
-        """Where they are, or far from each other: their means say nothing."""
+    def test_batches_without_shared_types(self, seed, far):
+        """At any distance: their means are no evidence of a match."""
         p = Planted(
             seed, [[0, 1, 2, 3], [4, 5, 6, 7]], directions(seed, [0.0, far], 12), d=12, sep=14
         )
@@ -159,8 +160,8 @@ class TestWhatStays:
 
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("far", [30.0, 1e3, 1e6])
-    def test_what_is_alone_while_others_meet(self, seed, far):
-        """A batch that shares nothing stays far away; the others are no further apart for it."""
+    def test_an_unmatched_batch_while_others_meet(self, seed, far):
+        """It stays far away, and the others still come closer to each other."""
         types = [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7]]
         p = Planted(seed, types, directions(seed, [0.0, 2.0, far], 12), d=12, sep=14)
         move, _ = registered(p)
@@ -168,20 +169,20 @@ class TestWhatStays:
         two = p.batch < 2
         before, after = (
             np.linalg.norm(off[two & (p.batch == 0)].mean(0) - off[two & (p.batch == 1)].mean(0))
-            for off in (p.X - p.like, p.X + move - p.like)
+            for off in (p.X - p.truth, p.X + move - p.truth)
         )
         assert after < 0.8 * before
 
 
-class TestWhatIsRemoved:
+class TestRemoves:
     @pytest.mark.parametrize("d", [5, 8, 10, 12])
     @pytest.mark.parametrize("size", [0.1, 0.5, 1, 2, 4, 8, 15, 30])
     def test_a_shift_between_batches_of_the_same_types(self, size, d):
         for seed in range(2):
             p = Planted(seed, SAME, size * directions(seed, [0.0, 1.0, 1.0], d), d=d)
             assert offsets(p, 0.0) > size
-            # About two spacings off a batch may match its neighbours' neighbours, and starts from the mean
-            # only if it fits twice as well: such a shift may be undone in part.
+            # At about two spacings populations may match the wrong neighbours, and the batch starts from
+            # the mean only if it fits twice as well there: part of such a shift may remain.
             assert offsets(p, registered(p)[0]) < (0.55 * size if size == 2 else 0.5)
 
     @pytest.mark.parametrize("n_batches", [2, 3, 6, 12, 40])
@@ -192,7 +193,7 @@ class TestWhatIsRemoved:
 
     @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
-    def test_and_a_type_of_its_own_goes_with_its_batch(self, seed, size):
+    def test_a_shift_and_unmatched_types_follow_their_batch(self, seed, size):
         types = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 5]]
         shift = directions(seed, [0.0, size])
         p = Planted(seed, types, shift)
@@ -202,14 +203,14 @@ class TestWhatIsRemoved:
         assert np.linalg.norm(move[own].mean(0) - move[shared].mean(0)) < 0.5 * h
         others = np.stack([Y[p.kind == t].mean(0) for t in range(5)])
         away = np.linalg.norm(others - Y[own].mean(0), axis=1).min()
-        before = np.stack([p.like[p.kind == t].mean(0) for t in range(6)])
+        before = np.stack([p.truth[p.kind == t].mean(0) for t in range(6)])
         assert away > 0.8 * np.linalg.norm(before[:5] - before[5], axis=1).min()
 
-    def test_types_stay_apart(self):
+    def test_no_difference_between_types(self):
         p = mixed(5)
         Y = p.X + registered(p)[0]
-        centres = np.stack([p.like[p.kind == t].mean(0) for t in range(9)])
-        centres += (Y - p.like).mean(0)
+        centres = np.stack([p.truth[p.kind == t].mean(0) for t in range(9)])
+        centres += (Y - p.truth).mean(0)
         nearest = ((Y[:, None] - centres) ** 2).sum(2).argmin(1)
         assert (nearest == p.kind).mean() > 0.99
 
@@ -218,7 +219,7 @@ class TestWeights:
     """Strengths: the prior is the identity term, the damping the proximal one."""
 
     @pytest.mark.parametrize("size", [1.0, 20.0])
-    def test_a_stronger_prior_holds_batches_back(self, size):
+    def test_a_stronger_prior_shortens_displacements(self, size):
         p = Planted(0, SAME, size * directions(0, [0.0, 1.0, 1.0]))
         moves = [registered(p, Strengths(r, 0.2))[0] for r in (0.0, 0.2, 2.0, 20.0, 200.0, 2e5)]
         far = [lengths(move).mean() for move in moves]
@@ -235,14 +236,14 @@ class TestWeights:
         ends = [registered(p, Strengths(0.2, r), 300)[0] for r in (0.0, 20.0)]
         assert lengths(ends[1] - ends[0]).mean() < 0.5 * lengths(ends[0]).mean()
 
-    def test_alone_without_weights(self):
+    def test_displacements_are_finite_without_weights(self):
         p = mixed(0)
         assert np.isfinite(registered(p, Strengths(0.0, 0.0))[0]).all()
 
 
 class TestToAConsensus:
     @pytest.mark.parametrize("size", [0.1, 1.0, 4.0, 30.0])
-    def test_a_batch_that_comes_later_goes_where_the_others_are(self, size):
+    def test_a_later_batch_moves_to_the_others(self, size):
         p = Planted(1, [*SAME, SAME[0]], size * directions(1, [0.0, 0.0, 0.0, 1.0]))
         first, late = p.batch < 3, p.batch == 3
         move = np.zeros_like(p.X)
@@ -252,7 +253,7 @@ class TestToAConsensus:
         move[late] = register_to(consensus, p.X[late], p.n[late], USUAL, 10)
         assert offsets(p, move) < max(0.3, 0.1 * offsets(p, 0.0))
 
-    def test_wherever_the_origin_is(self):
+    def test_the_origin_does_not_matter(self):
         p = mixed(4)
         rows, start = p.rows([0, 1, 2, 3])
         late = p.batch == 4
@@ -264,7 +265,7 @@ class TestToAConsensus:
         assert np.abs(found[0]).max() > 0.01
         np.testing.assert_allclose(found[1], found[0], atol=1e-3)
 
-    def test_in_any_order_of_its_populations(self):
+    def test_the_order_of_populations_does_not_matter(self):
         p = mixed(4)
         _, consensus = registered(p)
         own = np.flatnonzero(p.batch == 2)
@@ -272,7 +273,7 @@ class TestToAConsensus:
         one, two = (register_to(consensus, p.X[i], p.n[i], USUAL, 10) for i in (own, order))
         np.testing.assert_allclose(two, one[order - own[0]], atol=1e-9)
 
-    def test_a_batch_of_other_types_far_away_stays(self):
+    def test_a_distant_batch_of_other_types_does_not_move(self):
         p = Planted(0, [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]], d=12, sep=14)
         early, late = p.batch < 2, p.batch == 2
         _, consensus = register(p.X[early], p.n[early], p.start[:3], WIDE, SETTINGS, USUAL, 10)

@@ -1,7 +1,7 @@
-"""One folder of an archive that holds many, unpacked whole or not at all.
+"""One folder of an archive with many, unpacked completely or not at all.
 
-pooch's ``Untar`` would lose that: it unpacks in place, without progress, reads the archive once more for each
-member, and on Python 3.11 lets members write elsewhere.
+pooch's ``Untar`` does not do this: it unpacks in place, reports no progress, reads the archive again for each
+member, and on Python 3.11 lets members write outside of the folder.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Unpacked", "unpack"]
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A folder of ``.h5ad`` files in an archive, which is downloaded unless it is there."""
+    """A folder of ``.h5ad`` files in an archive, which is downloaded if it is missing."""
 
     archive: Figshare
     name: str
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Bring the folder; the archive is kept for the other folders in it."""
+        """Unpack the folder; the archive is kept, because it has other folders too."""
         packed = folder / self.archive.name
         if not packed.exists():
             self.archive.fetch(folder, progress)
@@ -37,12 +37,12 @@ class Unpacked:
 
 
 def unpack(archive: Path, target: Path, progress: Progress) -> Path:
-    """Unpack the ``.h5ad`` files in the archive's folder of the same name as ``target``.
+    """Unpack the ``.h5ad`` files in the folder of the archive that has the name of ``target``.
 
-    Nothing but the content of plain files is taken, wherever the archive says that they belong.
+    Only regular files are unpacked, and only into ``target``, whatever paths the archive gives.
     """
-    beside = target.parent / f".{target.name}.{secrets.token_hex(6)}.partial"
-    beside.mkdir()
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(6)}.partial"
+    temporary.mkdir()
     seen: dict[str, None] = {}
     try:
         with open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r|*") as members:
@@ -53,22 +53,22 @@ def unpack(archive: Path, target: Path, progress: Progress) -> Path:
                 wanted = path.parent.name == target.name and path.suffix == ".h5ad"
                 if wanted and member.isfile() and not path.name.startswith("."):
                     content = members.extractfile(member)
-                    assert content is not None  # as of every plain file
-                    with open(beside / path.name, "wb") as file:
+                    assert content is not None  # only None for members that are not regular files
+                    with open(temporary / path.name, "wb") as file:
                         shutil.copyfileobj(content, file, 1 << 20)
                 progress(f"unpack {archive.name}", min(packed.tell(), size), size)
-        if not any(beside.iterdir()):
+        if not any(temporary.iterdir()):
             raise BadValue(
                 f"Expected a folder {target.name!r} with .h5ad files in {archive}, found none; "
                 f"available: {some_of(filter(None, seen), most=20)}."
             )
-        os.replace(beside, target)
+        os.replace(temporary, target)
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the system, not of the archive
+            raise  # an error of the system, not of the archive
         raise BadValue(
             f"Expected an archive, found {archive}, which is damaged ({error})."
         ) from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return target

@@ -1,8 +1,9 @@
-"""Files from public addresses: whole and with the right checksum, or not there at all.
+"""Downloads of public files: complete and with the right checksum, or not at all.
 
-pooch (with requests) speaks to hosts. Its ``retrieve`` is not used: it makes folders before a host answers,
-leaves visible ``tmp*`` files when killed, makes files for their owner alone and reads a file again for its
-checksum. Nor are its lists of Zenodo and Figshare, which have no sizes and need doi.org too.
+pooch (with requests) makes the connections. We do not use its ``retrieve``, which creates folders before a
+host answers, leaves visible ``tmp*`` files when killed, makes files that only their owner can read, and
+reads each file again for its checksum. We do not use its lists of Zenodo and Figshare either, which have
+no sizes and also need doi.org.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...progress import Progress
 
 __all__ = ["Figshare", "Pinned", "Remote", "Source", "Unreachable", "Zenodo", "download"]
 
-#: Seconds without an answer after which a host counts as out of reach.
+#: Seconds to wait for an answer of a host.
 TIMEOUT = 30.0
 ZENODO = "https://zenodo.org"
 FIGSHARE = "https://api.figshare.com/v2"
@@ -33,7 +34,10 @@ _CHUNK = 1 << 20
 
 
 class Unreachable(BadFile):
-    """A public file that cannot be had from here and now; the sentence has no beginning and no end."""
+    """A public file that cannot be downloaded now.
+
+    The message is only a clause, without capital and full stop: callers put it into a sentence.
+    """
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,15 @@ class Remote:
 
 
 class Source(Protocol):
-    """A public place that a file can be fetched from."""
+    """A public source of a file."""
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Bring what is there into a folder and return where it is; otherwise `Unreachable`."""
+        """Download into a folder and return the path; raise `Unreachable` if that fails."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A file at an address that never changes, with a checksum that is known beforehand."""
+    """A file at an address that never changes, with a known checksum."""
 
     url: str
     name: str
@@ -75,8 +79,8 @@ class Zenodo:
     def fetch(self, folder: Path, progress: Progress) -> Path:
         """Ask for the checksum, then download the file under its name."""
         url = f"{ZENODO}/api/records/{self.record}"
-        with _understood(url):
-            # "key" and "md5:..." in the interface of today, "filename" and a bare sum in that of 2023.
+        with _checked_listing(url):
+            # Now the entries are "key" and "md5:..."; until 2023, "filename" and only the checksum.
             files = {file.get("key") or file["filename"]: file for file in _json(url)["files"]}
             file = files[self.name]
             checksum = f"md5:{file['checksum'].removeprefix('md5:')}"
@@ -87,7 +91,7 @@ class Zenodo:
 
 @dataclass(frozen=True)
 class Figshare:
-    """The only archive (``.tar.gz``) of a version of a Figshare article, under a name of ours.
+    """The only archive (``.tar.gz``) of a version of a Figshare article, saved as ``name``.
 
     Address, size and checksum are those that Figshare publishes.
     """
@@ -97,21 +101,21 @@ class Figshare:
     name: str
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Ask which archive there is, then download it."""
+        """Ask for the address of the archive, then download it."""
         url = f"{FIGSHARE}/articles/{self.article}/versions/{self.version}"
-        with _understood(url):
+        with _checked_listing(url):
             (file,) = [f for f in _json(url)["files"] if f["name"].endswith((".tar.gz", ".tgz"))]
             remote = Remote(file["download_url"], f"md5:{file['computed_md5']}", int(file["size"]))
         return download(remote, folder / self.name, progress)
 
 
 def download(remote: Remote, path: Path, progress: Progress) -> Path:
-    """Bring a public file to ``path``, where it appears when it is complete and its checksum is right."""
+    """Download a file to ``path``; it appears there when it is complete and its checksum is right."""
     if path.parent.exists() and not os.access(path.parent, os.W_OK):
         raise Unreachable(f"{path.parent} cannot be written to")
     algorithm, _, expected = remote.checksum.partition(":")
     with ExitStack() as stack:
-        file = _Arriving(path, remote.size, algorithm, progress, stack)
+        file = _Download(path, remote.size, algorithm, progress, stack)
         _get(remote.url, file)
         if file.done < file.total:
             raise Unreachable(f"{remote.url} ended after {file.done:,} of {file.total:,} bytes")
@@ -123,8 +127,8 @@ def download(remote: Remote, path: Path, progress: Progress) -> Path:
     return path
 
 
-class _Arriving:
-    """What pooch writes to: a file that is made, with its folder, once a host has answered."""
+class _Download:
+    """A file for pooch to write to; it and its folder are created once the host has answered."""
 
     def __init__(
         self, path: Path, total: int, algorithm: str, progress: Progress, stack: ExitStack
@@ -132,10 +136,10 @@ class _Arriving:
         self._path, self._progress, self._stack = path, progress, stack
         self._hash = hashlib.new(algorithm, usedforsecurity=False)
         self._file: IO[bytes] | None = None
-        self.done, self.total = 0, total  # a total of 0 is not known
+        self.done, self.total = 0, total  # a total of 0 means unknown
 
     def write(self, chunk: bytes) -> int:
-        """Keep some bytes, and say how many there are by now."""
+        """Write some bytes and report the progress."""
         self._opened().write(chunk)
         self._hash.update(chunk)
         self.done += len(chunk)
@@ -143,7 +147,7 @@ class _Arriving:
         return len(chunk)
 
     def flush(self) -> None:
-        """Do nothing: the file is written out when it is finished."""
+        """Do nothing: closing the file flushes it."""
 
     def finish(self) -> str:
         """Close the file and return its checksum."""
@@ -152,15 +156,15 @@ class _Arriving:
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            # Of the user's cache; others exist.
+            # Creates the user's cache; other folders exist already.
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._stack.enter_context(replacing(self._path))
-            self._file = self._stack.enter_context(beside.open("wb"))
+            temporary = self._stack.enter_context(replacing(self._path))
+            self._file = self._stack.enter_context(temporary.open("wb"))
         return self._file
 
 
-def _get(url: str, file: _Arriving | IO[bytes]) -> None:
-    """Write what is at an address to a file."""
+def _get(url: str, file: _Download | IO[bytes]) -> None:
+    """Download from an address to a file."""
     try:
         import pooch
         import requests
@@ -168,17 +172,17 @@ def _get(url: str, file: _Arriving | IO[bytes]) -> None:
         raise MissingExtra("pooch to download public data with", "bench") from None
     answers: list[Any] = []
 
-    def began(answer: Any, **_: Any) -> None:
+    def on_answer(answer: Any, **_: Any) -> None:
         answers.append(answer)
-        if isinstance(file, _Arriving) and answer.ok and not answer.is_redirect:
+        if isinstance(file, _Download) and answer.ok and not answer.is_redirect:
             file.total = file.total or int(answer.headers.get("Content-Length") or 0)
 
     headers = {
         "User-Agent": f"scbatchprox/{__version__}",
-        "Accept-Encoding": "identity",  # lengths are those of files, not of what hosts pack them into
+        "Accept-Encoding": "identity",  # so that lengths are those of files, not of compressed transfers
     }
     get = pooch.HTTPDownloader(
-        chunk_size=_CHUNK, timeout=TIMEOUT, headers=headers, hooks={"response": began}
+        chunk_size=_CHUNK, timeout=TIMEOUT, headers=headers, hooks={"response": on_answer}
     )
     try:
         get(url, file, None)
@@ -186,27 +190,25 @@ def _get(url: str, file: _Arriving | IO[bytes]) -> None:
         found: Any = error.response
         raise Unreachable(f"{url} answered {found.status_code} {found.reason}") from None
     except requests.RequestException as error:
-        below = _below(error)
-        got: Any = getattr(
-            below, "partial", None
-        )  # a number if the host had said how many there are
-        if isinstance(file, _Arriving) and isinstance(got, int) and got < file.total:
+        cause = _root_cause(error)
+        got: Any = getattr(cause, "partial", None)  # a number if the host announced the size
+        if isinstance(file, _Download) and isinstance(got, int) and got < file.total:
             raise Unreachable(f"{url} ended after {got:,} of {file.total:,} bytes") from None
-        could = "reached" if isinstance(error, requests.ConnectionError) else "read"
-        reason = str(below) or type(below).__name__
-        raise Unreachable(f"{url} could not be {could} ({reason})") from None
+        failed = "reached" if isinstance(error, requests.ConnectionError) else "read"
+        reason = str(cause) or type(cause).__name__
+        raise Unreachable(f"{url} could not be {failed} ({reason})") from None
     finally:
         for answer in answers:
-            answer.close()  # pooch leaves it open when something goes wrong
+            answer.close()  # pooch leaves it open after an error
 
 
-def _below(error: BaseException) -> BaseException:
-    """What the system said, below the many sentences of requests."""
-    found, below = error, error.__cause__ or error.__context__
-    while below is not None:
-        if isinstance(below, (OSError, http.client.HTTPException)):
-            found = below
-        below = below.__cause__ or below.__context__
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the system's own error, which requests wraps several times."""
+    found, cause = error, error.__cause__ or error.__context__
+    while cause is not None:
+        if isinstance(cause, (OSError, http.client.HTTPException)):
+            found = cause
+        cause = cause.__cause__ or cause.__context__
     return found
 
 
@@ -217,8 +219,8 @@ def _json(url: str) -> Any:
 
 
 @contextmanager
-def _understood(url: str) -> Iterator[None]:
-    """Say so when a list of files is not what it was, or not a list of files."""
+def _checked_listing(url: str) -> Iterator[None]:
+    """Raise `Unreachable` if a list of files does not have the expected form."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError):

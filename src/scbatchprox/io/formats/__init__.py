@@ -1,4 +1,4 @@
-"""Files with embeddings in them, opened by suffix; none is loaded as a whole unless it must be."""
+"""Files with embeddings, opened by suffix. Most are read in parts, not loaded completely."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUFFIXES = {
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the suffix that tells what a file is."""
+    """Return the suffix that tells the kind of a file."""
     name = Path(path).name.lower()
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if name.endswith(suffix):
@@ -38,10 +38,10 @@ def kind_of(path: str | Path) -> str:
 def open_cells(
     path: str | Path, labels: str | Path | None = None, *, worker: bool = False
 ) -> CellFile:
-    """Open a file for reading; ``labels`` is a second file that holds the labels.
+    """Open a file for reading; ``labels`` is a second file with the labels.
 
-    Kinds of files that can hold labels themselves (all but ``.npy``) need no second one. A ``worker``
-    reads for a process that has opened the file already and may hold its lock.
+    Only ``.npy`` needs a second file; all other kinds can hold labels. A ``worker`` reads on behalf of a
+    process that has the file open and may hold its lock.
     """
     path = Path(path)
     module, name = SUFFIXES[kind_of(path)]

@@ -1,4 +1,4 @@
-"""NumPy files: ``.npy`` is read and written a stretch of rows at a time, an array of ``.npz`` whole."""
+"""NumPy files: ``.npy`` is read and written some rows at a time, an array of ``.npz`` completely."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .base import CellFile, Rows, Writer
 
 __all__ = ["NpyFile", "NpzFile", "as_labels", "read_npy"]
 
-#: What zipfile and NumPy raise for bytes that make no sense to them; of theirs, a header is Python.
-_BROKEN = (
+#: Errors of zipfile and NumPy for damaged files. (NumPy parses a header as Python code.)
+_READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
     *(ValueError, OverflowError, SyntaxError, TokenError),
 )
@@ -31,7 +31,7 @@ _PICKLED = "pickled objects, which are never loaded; save them with .astype(str)
 
 
 class NpyFile(CellFile):
-    """One matrix, mapped to memory; it has no labels of its own."""
+    """One matrix, memory-mapped, without labels."""
 
     keyed = False
     named = False
@@ -42,7 +42,7 @@ class NpyFile(CellFile):
         self._rows: np.ndarray | None = read_npy(path)
 
     def close(self) -> None:
-        """Let go of the file; the map itself goes with the last rows that were read from it."""
+        """Close the file; the memory map is freed with the last rows that refer to it."""
         self._rows = None
 
     def embedding(self, use_rep: str | None) -> Rows:
@@ -56,7 +56,7 @@ class NpyFile(CellFile):
         return rows
 
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Refuse: there are no labels here."""
+        """Raise: the file has no labels."""
         raise BadValue(
             f"Expected the labels {some_of(keys)} in a second file (--labels), found only "
             f"{self.path.name}, and a .npy file has no labels."
@@ -66,7 +66,7 @@ class NpyFile(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
-        """Return a place for a matrix that replaces this one, or goes to ``out``."""
+        """Open a writer for a matrix that replaces this one, or is written to ``out``."""
         with npy_writer(out or self.path, key, shape, dtype) as writer:
             yield writer
 
@@ -75,14 +75,14 @@ class NpyFile(CellFile):
 def npy_writer(
     out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
 ) -> Iterator[Writer]:
-    """Return a place for a matrix in a ``.npy`` file, which has no use for its name."""
+    """Open a writer of a ``.npy`` file; ``key`` is ignored."""
     assert out is not None
-    with replacing(out) as beside, open(beside, "wb") as file:
+    with replacing(out) as temporary, open(temporary, "wb") as file:
         yield _NpyWriter(file, shape, dtype)
 
 
 class _NpyWriter(Writer):
-    """Plain writes, not a memory map: on a full disk a map kills the process instead of raising."""
+    """Writes without a memory map, which on a full disk would kill the process instead of raising."""
 
     def __init__(self, file: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self._file, self._dtype, self._next = file, dtype, 0
@@ -91,13 +91,13 @@ class _NpyWriter(Writer):
         )
 
     def write(self, lo: int, block: np.ndarray) -> None:
-        """Write the rows from ``lo`` on."""
+        """Write rows, starting at row ``lo``."""
         assert lo == self._next, "rows come in order"
         self._next += len(block)
         self._file.write(np.ascontiguousarray(block, self._dtype).data)
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Forget the record: there is no place for it."""
+        """Ignore the record: the file cannot hold it."""
 
 
 class NpzFile(CellFile):
@@ -109,21 +109,21 @@ class NpzFile(CellFile):
         super().__init__(path, worker=worker)
         try:
             self._zip = zipfile.ZipFile(path)
-        except _BROKEN as error:
+        except _READ_ERRORS as error:
             raise _damaged(path, error) from None
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
             if info.filename.endswith(".npy")
         }
-        self._taken: str | None = None
+        self._source: str | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._zip.close()
 
     def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of an array by name; without one, of the only matrix."""
+        """Return the rows of the array with this name, or of the only matrix."""
         name = use_rep or self._only_matrix()
         self._require([name], "use_rep")
         array = self._array(name)
@@ -132,7 +132,7 @@ class NpzFile(CellFile):
                 f"Expected {name!r} to be a matrix (cells x coordinates), found shape {array.shape}; "
                 f"available: {some_of(self._matrices(), most=20)}."
             )
-        self._taken = self.default_rep = name
+        self._source = self.default_rep = name
         return array
 
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
@@ -148,13 +148,13 @@ class NpzFile(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
-        """Return a place for one more array, beside all others as they are."""
-        like = self._members.get(self._taken or "")
+        """Open a writer for one more array; all others are kept."""
+        like = self._members.get(self._source or "")
         result = zipfile.ZipInfo(f"{key}.npy")
         result.compress_type = like.compress_type if like else zipfile.ZIP_STORED
         with (
-            replacing((out or self.path).resolve()) as beside,
-            zipfile.ZipFile(beside, "w", allowZip64=True) as target,
+            replacing((out or self.path).resolve()) as temporary,
+            zipfile.ZipFile(temporary, "w", allowZip64=True) as target,
         ):
             for info in self._zip.infolist():
                 if info.filename != result.filename:
@@ -168,29 +168,29 @@ class NpzFile(CellFile):
         try:
             with self._zip.open(info) as a, target.open(copy, "w", force_zip64=True) as b:
                 shutil.copyfileobj(a, b, 1 << 20)
-        except _BROKEN as error:
+        except _READ_ERRORS as error:
             raise _damaged(self.path, error) from None
 
     def _array(self, name: str) -> np.ndarray:
         try:
             with self._zip.open(self._members[name]) as member:
                 return npy.read_array(member, allow_pickle=False)
-        except _BROKEN as error:
+        except _READ_ERRORS as error:
             if "allow_pickle" in str(error):
                 raise BadValue(f"Expected an array in {name!r}, found {_PICKLED}.") from None
             raise _damaged(self.path, error) from None
 
     def _head(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of an array, without reading it."""
+        """Return the shape and type of an array, without reading it."""
         heads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         try:
             with self._zip.open(self._members[name]) as member:
                 head = heads.get(npy.read_magic(member))
-                if head is None:  # the third version is only for records with names beyond ASCII
+                if head is None:  # version 3 is only for records with non-ASCII names
                     return (), np.dtype("V")
                 shape, _, dtype = head(member)
                 return shape, dtype
-        except _BROKEN as error:
+        except _READ_ERRORS as error:
             raise _damaged(self.path, error) from None
 
     def _matrices(self) -> list[str]:
@@ -199,7 +199,7 @@ class NpzFile(CellFile):
 
     def _only_matrix(self) -> str:
         matrices = self._matrices()
-        # An earlier result must not make a second run of the same command ambiguous.
+        # Ignore earlier results, so that the same command can be run twice.
         results = {self.default_key(name) for name in matrices}
         inputs = [name for name in matrices if name not in results]
         if len(inputs) != 1:
@@ -220,19 +220,19 @@ class NpzFile(CellFile):
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Map an array to memory: nothing is read yet."""
+    """Memory-map an array, without reading it."""
     try:
         with open(path, "rb") as file:
             npy.read_magic(file)
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except _BROKEN as error:
+    except _READ_ERRORS as error:
         if "Python objects" in str(error):
             raise BadValue(f"Expected an array in {path.name}, found {_PICKLED}.") from None
         raise _damaged(path, error) from None
 
 
 def as_labels(array: np.ndarray, where: str) -> pd.Series[Any]:
-    """Return a one-dimensional array as labels; an empty string is a missing one."""
+    """Return a one-dimensional array as labels; an empty string is a missing label."""
     if array.ndim != 1 or array.dtype.kind in "Vc":
         raise BadValue(
             f"Expected one label per cell in {where}, found {array.dtype} of shape {array.shape}."

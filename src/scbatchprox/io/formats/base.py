@@ -1,4 +1,4 @@
-"""What every kind of file offers: rows of an embedding, labels, and a place for the result."""
+"""The interface of all kinds of files: rows of an embedding, labels, and a writer for the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CellFile", "Rows", "Writer"]
 
 
 class Rows(Protocol):
-    """An embedding that lies elsewhere: a slice of it is read when asked for."""
+    """An embedding on disk; a slice of it is read when requested."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,39 +24,39 @@ class Rows(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the stored numbers."""
+        """Type of the stored numbers."""
         ...
 
     def __getitem__(self, rows: slice) -> Any:
-        """Read some rows: an array, or a sparse matrix where it is stored as one."""
+        """Read some rows: an array, or a sparse matrix if it is stored as one."""
         ...
 
 
 class Writer(ABC):
-    """Takes the result a stretch of rows at a time, then the record of what was done.
+    """Takes the result some rows at a time, then the record of what was done.
 
-    Nothing shows before the context that gave the writer is left without an error.
+    The file changes only when the context of the writer ends without an error.
     """
 
     @abstractmethod
     def write(self, lo: int, block: np.ndarray) -> None:
-        """Write the rows from ``lo`` on."""
+        """Write rows, starting at row ``lo``."""
 
     @abstractmethod
     def finish(self, record: dict[str, Any]) -> None:
-        """Add the record, where the kind of file has a place for it."""
+        """Add the record, if this kind of file can hold it."""
 
 
 class CellFile(ABC):
-    """A file with an embedding in it, opened for reading.
+    """A file with an embedding, opened for reading.
 
-    Use as a context manager. An embedding in a ``named`` file is asked for by name; in a ``keyed`` one
-    the result has a name of its own, and elsewhere it takes the place of the input.
+    Use as a context manager. In a ``named`` file an embedding is chosen by name. In a ``keyed`` file the
+    result gets a name; in others it replaces the input.
     """
 
     named: bool = True
     keyed: bool = True
-    #: Rows that one read should be a multiple of, so that no stored chunk is read twice.
+    #: Read a multiple of this many rows at a time, so that no stored chunk is read twice.
     row_step: int = 1
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
@@ -69,26 +69,26 @@ class CellFile(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 - most kinds hold nothing open
-        """Let go of the file."""
+    def close(self) -> None:  # noqa: B027 - most kinds keep nothing open
+        """Close the file."""
 
     @abstractmethod
     def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of an embedding by name."""
+        """Return the rows of the embedding with this name."""
 
     @abstractmethod
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Read some columns of labels, and no others."""
+        """Read these columns of labels, and no others."""
 
     @abstractmethod
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> AbstractContextManager[Writer]:
-        """Return a place for a result: a copy of this file at ``out``, or in this file if ``None``."""
+        """Open a writer for a result: in a copy of this file at ``out``, or in this file if ``None``."""
 
     def default_key(self, use_rep: str | None) -> str:
-        """Return the name under which a result is stored by default."""
+        """Return the default name of a result."""
         return f"{use_rep or self.default_rep}_batchprox"
 
-    #: The embedding that is taken when none is named.
+    #: The default embedding.
     default_rep: str = "X_pca"

@@ -1,4 +1,4 @@
-"""Elements of an AnnData group, of HDF5 or zarr: rows of an embedding, columns of ``obs``."""
+"""Elements of an AnnData group in HDF5 or zarr: rows of an embedding, columns of ``obs``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["stored_obs", "stored_rows"]
 
 
 def stored_rows(group: Any, use_rep: str) -> Rows:
-    """Return the rows of an embedding in an AnnData group, of HDF5 or zarr."""
+    """Return the rows of an embedding in an AnnData group of HDF5 or zarr."""
     obsm = group.get("obsm", {})
     if use_rep in obsm:
         element = obsm[use_rep]
@@ -29,7 +29,7 @@ def stored_rows(group: Any, use_rep: str) -> Rows:
     kind = element.attrs.get("encoding-type", "array")
     if kind in ("csr_matrix", "csc_matrix"):
         rows = sparse_dataset(element)
-        # Rows of a column-compressed matrix cannot be read apart.
+        # Single rows of a column-compressed matrix cannot be read.
         return rows if kind == "csr_matrix" else rows.to_memory().tocsr()  # type: ignore[no-any-return]
     if kind == "dataframe":
         return read_elem(element).to_numpy()  # type: ignore[no-any-return]
@@ -42,15 +42,15 @@ def stored_rows(group: Any, use_rep: str) -> Rows:
 
 
 def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
-    """Read some columns of ``obs`` from an AnnData group, of HDF5 or zarr."""
+    """Read some columns of ``obs`` from an AnnData group of HDF5 or zarr."""
     obs = group["obs"]
-    if not hasattr(obs, "keys"):  # one table of records
+    if not hasattr(obs, "keys"):  # a table of records, before anndata 0.7
         raise BadValue(
             "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
             "write it again with anndata."
         )
-    inner = ("_index", "__categories")
-    names = obs.attrs.get("column-order", [name for name in obs if name not in inner])
+    internal = ("_index", "__categories")
+    names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
     available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     require_columns(keys, available)
     return pd.DataFrame({key: _column(obs, key) for key in keys})

@@ -1,4 +1,4 @@
-"""``.h5ad`` files: rows read and written through h5py, the rest never loaded."""
+"""``.h5ad`` files: rows are read and written by h5py; nothing else is loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class H5adFile(CellFile):
         try:
             if not worker:
                 recover(path)
-                h5py.File(path, "r").close()  # takes HDF5's lock, so another's writing shows
+                h5py.File(
+                    path, "r"
+                ).close()  # takes HDF5's lock, so fails if another process is writing
             self._file = _unlocked(path)
         except BlockingIOError:
             raise BadValue(
@@ -49,7 +51,7 @@ class H5adFile(CellFile):
             raise BadValue(f"Expected an .h5ad file, found {path} without obs; available: {names}.")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def embedding(self, use_rep: str | None) -> Rows:
@@ -67,20 +69,20 @@ class H5adFile(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
-        """Return a place for a result in this file, or in a copy of it."""
+        """Open a writer for a result in this file, or in a copy of it."""
         if out is None:
             with changing(self.path) as file:
                 yield _H5adWriter(file, key, shape, dtype)
         else:
-            with replacing(out) as beside:
-                _copy(self.path, beside)
-                with h5py.File(beside, "r+") as file:
+            with replacing(out) as temporary:
+                _copy(self.path, temporary)
+                with h5py.File(temporary, "r+") as file:
                     yield _H5adWriter(file, key, shape, dtype)
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[h5py.File]:
-    """Offer an HDF5 file to be changed in place: all changes take effect at the end, or none."""
+    """Yield an HDF5 file to change in place; all changes take effect at the end, or none do."""
     journaled = JournaledFile(path)
     try:
         with h5py.File(journaled, "r+") as file:
@@ -99,14 +101,14 @@ class _H5adWriter(Writer):
     ) -> None:
         self._file, self._key = file, key
         _group(file, "obsm")
-        # Under another name until it is complete: deleting an older result first would let HDF5
-        # reuse its bytes, which are still part of the old content.
+        # Under a temporary name until it is complete. If an older result were deleted first, HDF5
+        # would reuse its bytes, but they must stay until the commit.
         self._partial = f"obsm/{key}.{secrets.token_hex(6)}.partial"
         self._data = file.create_dataset(self._partial, shape, dtype)
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     def write(self, lo: int, block: np.ndarray) -> None:
-        """Write the rows from ``lo`` on."""
+        """Write rows, starting at row ``lo``."""
         self._data[lo : lo + len(block)] = block
 
     def finish(self, record: dict[str, Any]) -> None:
@@ -121,22 +123,22 @@ class _H5adWriter(Writer):
 
 
 def _unlocked(path: Path) -> h5py.File:
-    """Open for reading without HDF5's lock, which would stand in the way of our own writing."""
+    """Open for reading without HDF5's lock, which would block our own writer."""
     try:
         return h5py.File(path, "r", locking=False)
-    except OSError:  # this very process has it open with the lock, in backed mode perhaps
+    except OSError:  # this process has it open with the lock, perhaps in backed mode
         return h5py.File(path, "r")
 
 
 def _group(file: h5py.File, name: str) -> h5py.Group:
-    """A part of an AnnData file, made as anndata would make it if it is not there."""
+    """Return a group of an AnnData file; create it as anndata would if it is missing."""
     if name not in file:
         file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
     return file[name]
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file inside the kernel where it can; some file systems then share the blocks."""
+    """Copy a file by the operating system if possible; some file systems then share the blocks."""
     with open(source, "rb") as a, open(target, "wb") as b:
         size = os.fstat(a.fileno()).st_size
         try:

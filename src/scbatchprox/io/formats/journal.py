@@ -1,11 +1,13 @@
-"""HDF5 files changed in place, so that a killed process loses nothing.
+"""Changes to HDF5 files in place that survive a killed process.
 
-HDF5 has no transactions: a file that is being written to when its process dies may be unreadable. Here
-the library writes through a file object that lets it append past the end of the old content, where no
-reader looks, but keeps every change to the old content (group tables, a few kilobytes) in memory. At
-the end these are written in one go, with their old bytes in a journal beside the file for as long as
-that takes. Killed before: old content, and dead bytes at the end that the next write reuses. Killed in
-that last millisecond: the journal is there, and the next opening puts the old content back.
+HDF5 has no transactions: if a process dies while it writes to a file, the file may be unreadable. So HDF5
+writes through the file object below. New data is appended after the end of the old content, where no
+reader looks. Changes to the old content (group tables, a few kilobytes) are kept in memory. The commit
+writes them at once, and a journal beside the file holds the old bytes while it does.
+
+If the process is killed before the commit, the file has its old content, and unused bytes at its end that
+the next write reuses. If it is killed during the commit, the journal exists, and the next time the file
+is opened the old content is restored.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def journal_of(path: Path) -> Path:
-    """Where the journal of a file lies while it is being committed: beside the file, not a link to it."""
+    """Return the path of a file's journal during a commit: beside the file itself, not beside a link."""
     path = path.resolve()
     return path.parent / f".{path.name}.journal"
 
 
 def recover(path: Path) -> None:
-    """Put back the old content of a file whose process died while committing."""
+    """Restore the old content of a file if its process died during a commit."""
     if journal_of(path).exists():
-        fd = _locked(path)  # or it would undo a commit that is going on
+        fd = _locked(path)  # so that a commit that is still running is not undone
         try:
             _undo(fd, path)
         finally:
@@ -47,7 +49,7 @@ def recover(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Open a file for one writer alone."""
+    """Open and lock a file for writing."""
     if not hasattr(os, "preadv"):  # Windows
         raise BadValue(
             f"Expected Linux or macOS to change {path} in place, found {sys.platform}; write to another file."
@@ -56,7 +58,7 @@ def _locked(path: Path) -> int:
 
 
 def _undo(fd: int, path: Path) -> None:
-    """Restore what the journal of a locked file remembers, if there is one."""
+    """Restore the old content of a locked file from its journal, if there is one."""
     journal = journal_of(path)
     try:
         raw = journal.read_bytes()
@@ -75,7 +77,7 @@ def _undo(fd: int, path: Path) -> None:
         if os.pread(fd, len(old), offset) not in (old, new):
             raise BadValue(
                 f"Expected {path} as an interrupted run left it, found that it was changed since; "
-                f"delete {journal} if the file is as it should be."
+                f"delete {journal} if the file is correct."
             )
     for offset, old, _ in pages:
         os.pwrite(fd, old, offset)
@@ -91,16 +93,16 @@ class JournaledFile:
         self.path = path
         self._fd = _locked(path)
         _undo(self._fd, path)
-        #: Where the old content ends; HDF5 knows better than the file system after a killed run.
+        #: End of the old content. After a killed run the file itself is longer, so ask HDF5.
         self._old_end = _hdf5_end(self._fd)
         self._end = self._old_end
         self._old: dict[int, bytes] = {}
         self._new: dict[int, bytearray] = {}
         self._at = 0
-        #: What went wrong while HDF5 was writing, a full disk most likely.
+        #: An error while HDF5 was writing, most likely a full disk.
         self.failure: OSError | None = None
 
-    # --- what h5py calls --------------------------------------------------------------------------
+    # --- called by h5py ---------------------------------------------------------------------------
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move the position."""
@@ -113,12 +115,12 @@ class JournaledFile:
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read what HDF5 believes is in the file."""
+        """Read the content with all changes, as HDF5 expects it."""
         view = memoryview(buffer).cast("B")
         got = 0
         while got < len(view):
             n = os.preadv(self._fd, [view[got:]], self._at + got)
-            if n == 0:  # past the end, where HDF5 has allocated but not yet written
+            if n == 0:  # past the end: allocated by HDF5, but not yet written
                 view[got:] = bytes(len(view) - got)
                 break
             got += n
@@ -142,16 +144,16 @@ class JournaledFile:
         return bytes(buffer)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Write to memory below the old end and to the file above it."""
+        """Write to memory before the end of the old content, and to the file after it."""
         view = memoryview(data).cast("B")
         below = max(0, min(len(view), self._old_end - self._at))
-        self._remember(self._at, view[:below])
+        self._change_pages(self._at, view[:below])
         above, at = view[below:], self._at + below
         while above and self.failure is None:
             try:
                 n = os.pwrite(self._fd, above, at)
             except OSError as error:
-                # HDF5 cannot carry an exception: it goes on, in vain, and the commit raises.
+                # An exception cannot pass through HDF5. It keeps writing, and the commit raises.
                 self.failure = error
                 break
             above, at = above[n:], at + n
@@ -160,17 +162,17 @@ class JournaledFile:
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Note where the content ends; the old content is never cut."""
+        """Set the end of the content; the old content is never cut."""
         self._end = max(self._old_end, self._at if size is None else size)
         return self._end
 
     def flush(self) -> None:
         """Do nothing: only :meth:`commit` changes the old content."""
 
-    # --- what we call -----------------------------------------------------------------------------
+    # --- called by us -----------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Let the changes take effect, all of them."""
+        """Make all changes take effect."""
         if self.failure is not None:
             raise self.failure
         os.ftruncate(self._fd, self._end)
@@ -178,10 +180,10 @@ class JournaledFile:
         pages = [
             (page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
         ]
-        with _interrupts_later():
-            with replacing(journal_of(self.path)) as beside:
+        with _deferred_signals():
+            with replacing(journal_of(self.path)) as temporary:
                 entries = [struct.pack("<QI", at, len(old)) + old + new for at, old, new in pages]
-                beside.write_bytes(MAGIC + b"".join(entries))
+                temporary.write_bytes(MAGIC + b"".join(entries))
             try:
                 for offset, _, new in pages:
                     os.pwrite(self._fd, new, offset)
@@ -189,21 +191,22 @@ class JournaledFile:
             except BaseException:
                 _undo(self._fd, self.path)
                 raise
-            self._old_end = self._end  # what was new is content from here on
+            self._old_end = self._end  # from here on the new data is content
             journal_of(self.path).unlink()
         sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Cut off what was appended and not committed."""
+        """Remove data that was appended but not committed."""
         os.ftruncate(self._fd, self._old_end)
 
     def close(self) -> None:
-        """Let go of the file; what was not committed never happened."""
+        """Close the file; changes that were not committed are lost."""
         if self._fd >= 0:
             unlock(self._fd)
             self._fd = -1
 
-    def _remember(self, at: int, view: memoryview) -> None:
+    def _change_pages(self, at: int, view: memoryview) -> None:
+        """Change pages of the old content in memory; keep their old bytes."""
         done = 0
         while done < len(view):
             page, start = divmod(at + done, PAGE)
@@ -217,14 +220,14 @@ class JournaledFile:
 
 
 @contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C and a polite kill wait for the end of a few milliseconds' work."""
+def _deferred_signals() -> Iterator[None]:
+    """Delay SIGINT (Ctrl-C) and SIGTERM until the end of a block that takes a few milliseconds."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python raises them in the main thread alone
+        yield  # Python handles signals only in the main thread
         return
-    came: list[int] = []
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
+        number: signal.signal(number, lambda number, _: received.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
@@ -232,19 +235,19 @@ def _interrupts_later() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 def _hdf5_end(fd: int) -> int:
-    """The end of the content by the superblock of an HDF5 file, at most the size of the file."""
+    """Return the end of the content as the superblock of an HDF5 file gives it, at most the file size."""
     size = os.fstat(fd).st_size
-    at = 0  # a user block may stand in front: then the superblock is at 512, 1024, 2048, ...
+    at = 0  # after a user block the superblock is at 512, 1024, 2048, ...
     while at < size and os.pread(fd, 8, at) != SIGNATURE:
         at = max(512, 2 * at)
     head = os.pread(fd, 64, at)
     if len(head) < 64:
         return size
-    field, width = {0: (40, head[13]), 1: (44, head[13])}.get(head[8], (28, head[9]))
+    field, n_bytes = {0: (40, head[13]), 1: (44, head[13])}.get(head[8], (28, head[9]))
     end = int.from_bytes(head[field : field + 8], "little")
-    return min(size, end) if width == 8 else size
+    return min(size, end) if n_bytes == 8 else size

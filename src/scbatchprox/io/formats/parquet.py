@@ -1,4 +1,4 @@
-"""``.parquet`` tables, which are in memory as a whole when they are written."""
+"""``.parquet`` tables. The whole table is in memory when it is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ParquetFile"]
 
 
 class ParquetFile(Table):
-    """A Parquet table; float32 columns stay so, other columns and all metadata are kept."""
+    """A Parquet table; float32 columns stay float32, other columns and all metadata are kept."""
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
@@ -28,7 +28,7 @@ class ParquetFile(Table):
         except ImportError:
             raise MissingExtra("pyarrow for .parquet files", "files") from None
         with self._reading():
-            # Not read_table, which takes names of folders like "batch=1" for columns.
+            # Not read_table, which reads folder names like "batch=1" as columns.
             self._file = self._pq.ParquetFile(path)
         self.columns = list(self._file.schema_arrow.names)
         try:
@@ -40,11 +40,11 @@ class ParquetFile(Table):
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close(force=True)
 
     def numbers(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers side by side, in single precision if all are."""
+        """Return columns of numbers side by side, in single precision if all of them are."""
         types = [self._file.schema_arrow.field(name).type for name in names]
         small = all(self._pa.types.is_floating(kind) and kind.bit_width <= 32 for kind in types)
         shape = (self._file.metadata.num_rows, len(names))
@@ -69,10 +69,12 @@ class ParquetFile(Table):
 
     def _column(self, name: str) -> Any:
         with self._reading():
-            # By name: asking for "PC" also gives "PC.1", as if it were a part of it.
+            # By name, because reading "PC" also returns "PC.1" as if it were nested in it.
             return self._file.read(columns=[name]).column(name)
 
-    def _save(self, path: Path, home: Path, names: Sequence[str], result: np.ndarray) -> None:
+    def _save(
+        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
+    ) -> None:
         with self._reading():
             table = self._file.read()
         for j, name in enumerate(names):
@@ -97,7 +99,7 @@ class ParquetFile(Table):
             yield
         except (self._pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's fault, or a folder's, not the file's
+                raise  # an error of the file system, not of the file's content
             reason = str(error).splitlines()[0]
             raise BadValue(
                 f"Expected a .parquet file, found {self.path}, which is damaged or of another kind "

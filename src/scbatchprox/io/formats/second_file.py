@@ -1,4 +1,4 @@
-"""Labels that lie apart, in a second file."""
+"""Labels in a second file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["WithLabels"]
 
 
 class WithLabels(CellFile):
-    """Another file with labels from a second one; everything else is the other file's.
+    """A file whose labels come from a second file; everything else comes from the first.
 
-    The second file is a table or another file that has the batch keys, or one label per cell: a
-    ``.txt`` file with one a line, or a one-dimensional ``.npy``. Those have no names, so there any
-    one batch key stands for them.
+    The second file is a table, or any file that has the batch keys. Or it has one label per cell: a
+    ``.txt`` file with one label per line, or a one-dimensional ``.npy``. Such labels have no name, so any
+    single batch key refers to them.
     """
 
     def __init__(self, file: CellFile, labels: Path) -> None:
         super().__init__(file.path)
         self.file, self.labels = file, labels
         self.keyed, self.default_rep = file.keyed, file.default_rep
-        self.named = getattr(file, "named", file.keyed)
+        self.named = file.named
         self._second: CellFile | pd.Series[Any]
         try:
             self._second = self._open_second()
@@ -41,13 +41,13 @@ class WithLabels(CellFile):
             raise
 
     def close(self) -> None:
-        """Let go of both files."""
+        """Close both files."""
         self.file.close()
         if isinstance(self._second, CellFile):
             self._second.close()
 
     def embedding(self, use_rep: str | None) -> Rows:
-        """Return the other file's rows."""
+        """Return the rows of the first file."""
         rows = self.file.embedding(use_rep)
         self.row_step, self.default_rep = self.file.row_step, self.file.default_rep
         return rows
@@ -55,7 +55,7 @@ class WithLabels(CellFile):
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
         """Read labels from the second file."""
         if isinstance(self.file, Table):
-            self.file.exclude(keys)  # a column that is called like the batches holds no coordinate
+            self.file.exclude(keys)  # a column with the name of a batch key is not a coordinate
         if isinstance(self._second, CellFile):
             return self._second.obs(keys)
         if len(keys) != 1:
@@ -68,11 +68,11 @@ class WithLabels(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> AbstractContextManager[Writer]:
-        """Return the other file's place for a result."""
+        """Open a writer of the first file."""
         return self.file.writer(out, key, shape, dtype)
 
     def default_key(self, use_rep: str | None) -> str:
-        """Return the other file's name for a result."""
+        """Return the default name of a result in the first file."""
         return self.file.default_key(use_rep)
 
     def _open_second(self) -> CellFile | pd.Series[Any]:
@@ -88,6 +88,6 @@ class WithLabels(CellFile):
                 return pd.Series([line.strip() or None for line in file], dtype=object)
         except UnicodeDecodeError as error:
             raise BadValue(
-                f"Expected one label a line in UTF-8, found {self.labels}, which is damaged or of "
+                f"Expected one label per line in UTF-8, found {self.labels}, which is damaged or of "
                 f"another kind ({error})."
             ) from None

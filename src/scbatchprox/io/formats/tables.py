@@ -1,10 +1,10 @@
-"""What tables with one row per cell share, be they text or Parquet.
+"""Tables with one row per cell, as text or Parquet.
 
-Coordinates are the columns of numbers, less the batch keys. They are held in memory. The result has
-the same columns in the same order, with the coordinates refined.
+Coordinates are the columns of numbers, without the batch keys. They are held in memory. The result has
+the same columns in the same order, with refined coordinates.
 
-A first column that names the cells is never a coordinate: one without a name, one with a usual name
-such as ``cell_id``, or one that counts the rows.
+A first column that names the cells is never a coordinate. It has no name, a common name such as
+``cell_id``, or counts the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .base import CellFile, Rows, Writer
 
 __all__ = ["Coordinates", "Table"]
 
-#: Names (in lower case) of a first column that holds the cells' own names.
+#: Names (in lower case) of a first column with the names of cells.
 ID_NAMES = frozenset(
     {"", "unnamed: 0", "index", "id", "cell", "cells", "cell_id", "cellid"}
     | {"barcode", "barcodes", "obs_names", "rownames"}
@@ -36,10 +36,10 @@ ID_NAMES = frozenset(
 
 
 class Table(CellFile):
-    """What text and Parquet share: which columns are coordinates, and where the result goes."""
+    """Common parts of text and Parquet tables: which columns are coordinates, and writing the result."""
 
     keyed = False
-    named = True  # ``use_rep`` is the beginning of the coordinates' names
+    named = True  # ``use_rep`` is the prefix of the coordinates' names
     default_rep = "X"
     columns: list[str]
 
@@ -51,8 +51,8 @@ class Table(CellFile):
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the columns of numbers, or those whose names begin with ``use_rep``.
 
-        Which ones they are is decided when they are first looked at, since batch keys that are
-        asked for until then are not among them.
+        They are chosen when they are first used, because columns that are requested as batch keys
+        before that are not coordinates.
         """
         self._rows = Coordinates(self, use_rep or "")
         return self._rows
@@ -69,12 +69,12 @@ class Table(CellFile):
         return self._labels(keys)
 
     def exclude(self, keys: Sequence[str]) -> None:
-        """Say which columns are batch keys, so that they are not taken for coordinates."""
-        late = [key for key in keys if self._rows is not None and self._rows.took(key)]
+        """Mark columns as batch keys, which are not coordinates."""
+        late = [key for key in keys if self._rows is not None and self._rows.uses(key)]
         if late:
             raise BadValue(
                 f"Expected the batch keys before the first row is read, found {some_of(late)}, "
-                "which was taken for a coordinate."
+                "which was already read as a coordinate."
             )
         self._keys.update(keys)
 
@@ -82,34 +82,34 @@ class Table(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
-        """Return a place for refined coordinates, which then take the place of the old ones."""
+        """Open a writer for refined coordinates, which replace the old ones."""
         rows = self._rows
         assert rows is not None
-        home = out or self.path
+        destination = out or self.path
         result = np.empty(shape, dtype)
-        with replacing(home.resolve()) as beside:  # the file behind a link, called as the link is
+        with replacing(destination.resolve()) as temporary:  # a link keeps pointing to the file
             yield _ArrayWriter(result)
-            self._save(beside, home, rows.names, result)
+            self._save(temporary, destination, rows.names, result)
 
     def coordinates(self, prefix: str) -> list[str]:
         """Return the names of the columns that are coordinates."""
-        began = [name for name in self.columns if name.startswith(prefix)]
-        if not began:
+        matching = [name for name in self.columns if name.startswith(prefix)]
+        if not matching:
             raise BadKey(
-                f"Expected use_rep to be the beginning of names of columns, found none that begins "
+                f"Expected use_rep to be a prefix of column names, found none that begins "
                 f"with {prefix!r}; available: {some_of(self.columns, most=20)}."
             )
         numeric = self._numeric()
         if prefix:
-            # One of a numbered series must not be left out quietly because of a typing error in it.
+            # Do not silently omit one of a numbered series because it contains a typing error.
             numbered = re.compile(re.escape(prefix) + r"[ _.-]?\d+")
-            text = [n for n in began if n not in numeric and numbered.fullmatch(n)]
+            text = [n for n in matching if n not in numeric and numbered.fullmatch(n)]
             text = [name for name in text if name not in self._keys]
             if text:
                 raise BadValue(
                     f"Expected numbers in all columns {prefix!r}1, 2, ..., found text in {some_of(text)}."
                 )
-        names = [name for name in began if name in numeric and name not in self._keys]
+        names = [name for name in matching if name in numeric and name not in self._keys]
         if names and names[0] == self.columns[0] and self._is_id(names[0]):
             del names[0]
         if not names:
@@ -128,15 +128,17 @@ class Table(CellFile):
 
     @abstractmethod
     def _numeric(self) -> set[str]:
-        """Names of the columns that hold numbers."""
+        """Return the names of the columns that hold numbers."""
 
     @abstractmethod
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Columns as labels; they are there."""
+        """Return existing columns as labels."""
 
     @abstractmethod
-    def _save(self, path: Path, home: Path, names: Sequence[str], result: np.ndarray) -> None:
-        """Write a copy of the table to ``path``, to be moved to ``home``, with other coordinates."""
+    def _save(
+        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
+    ) -> None:
+        """Write a copy with new coordinates to ``path``, which is later moved to ``destination``."""
 
     def _is_id(self, name: str) -> bool:
         if name.lower() in ID_NAMES:
@@ -146,31 +148,31 @@ class Table(CellFile):
         return values.size > 1 and any(np.array_equal(values, counts + first) for first in (0, 1))
 
     def _check_columns(self) -> None:
-        twice = [name for name, n in Counter(self.columns).items() if n > 1]
-        if twice:
+        repeated = [name for name, n in Counter(self.columns).items() if n > 1]
+        if repeated:
             raise BadValue(
-                f"Expected columns of different names in {self.path.name}, found {some_of(twice)} "
+                f"Expected columns with different names in {self.path.name}, found {some_of(repeated)} "
                 f"more than once."
             )
 
 
 class Coordinates:
-    """Rows of a table's coordinates; nothing is decided or read before it is needed."""
+    """Rows of the coordinates of a table; columns are chosen and read on first use."""
 
     def __init__(self, table: Table, prefix: str) -> None:
         self._table, self._prefix = table, prefix
 
     @cached_property
     def names(self) -> list[str]:
-        """Of the columns that are coordinates."""
+        """Names of the columns that are coordinates."""
         return self._table.coordinates(self._prefix)
 
     @cached_property
     def _values(self) -> np.ndarray:
         return self._table.numbers(self.names)
 
-    def took(self, name: str) -> bool:
-        """Tell whether a column is a coordinate already, without deciding it."""
+    def uses(self, name: str) -> bool:
+        """Whether a column has been chosen as a coordinate; chooses none."""
         return name in self.__dict__.get("names", ())
 
     @property
@@ -180,7 +182,7 @@ class Coordinates:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers in memory."""
+        """Type of the numbers in memory."""
         return self._values.dtype
 
     def __getitem__(self, rows: slice) -> np.ndarray:
@@ -192,8 +194,8 @@ class _ArrayWriter(Writer):
         self._result = result
 
     def write(self, lo: int, block: np.ndarray) -> None:
-        """Keep the rows from ``lo`` on."""
+        """Keep rows, starting at row ``lo``."""
         self._result[lo : lo + len(block)] = block
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Forget the record: a table has no place for it."""
+        """Ignore the record: a table cannot hold it."""

@@ -1,9 +1,9 @@
-"""Tables of text: ``.csv`` and ``.tsv``, gzipped too.
+"""Text tables: ``.csv`` and ``.tsv``, also gzipped.
 
-Columns of numbers and labels are held in memory, the other columns are not.
+Columns of numbers and labels are held in memory, other columns are not.
 
-By the csv module: pandas, even with all columns as text, fills up short lines and takes misplaced quotes in
-silence, where we name the line; and it drops blank lines, which we keep.
+We use the csv module, not pandas. Even with all columns as text, pandas silently fills short lines and
+accepts misplaced quotes, where we raise an error with the line number. It also drops blank lines.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .tables import Table
 
 __all__ = ["TextFile"]
 
-#: Rows of text that are turned into numbers at a time.
+#: Rows of text that are converted to numbers at a time.
 BLOCK_ROWS = 8192
 
-#: Texts that mean no number; a column with some of them is still one of numbers.
+#: Texts for a missing number; a column with some of them still counts as numbers.
 MISSING = frozenset(["", "NA", "N/A", "#N/A", "NULL", "null", "None", "."])
 
 
 class TextFile(Table):
-    """Comma- or tab-separated text with a line of names; all labels are strings.
+    """Comma- or tab-separated text with a header line; all labels are strings.
 
-    The text is read once for numbers and labels and once more when the result is written: all other
-    fields pass through as the very same strings. A header that is one name short, as R writes it,
-    means that the first column has no name.
+    The text is read once for numbers and labels, and again when the result is written, so that all other
+    fields stay the same strings. If the header is one name short, as R writes it, the first column has no
+    name.
     """
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
@@ -52,7 +52,7 @@ class TextFile(Table):
             header = next(records, None)
             first = next((record for record in records if record), [])
         if not header:
-            raise BadValue(f"Expected a line with names of columns, found none in {path}.")
+            raise BadValue(f"Expected a header line with column names, found none in {path}.")
         self._unnamed = len(first) == len(header) + 1 and first[-1] != ""
         self.columns = [""] * self._unnamed + header
         self._check_columns()
@@ -77,7 +77,7 @@ class TextFile(Table):
             return self._found
         numbers: dict[int, list[np.ndarray]] = {j: [] for j in range(len(self.columns))}
         texts: dict[str, list[str | None]] = {key: [] for key in keys}
-        same: dict[str, str] = {}  # one string per label, not one per cell
+        shared: dict[str, str] = {}  # one string per label, not one per cell
         records = self._records()
         next(records)
         cells = (record for record in records if record)
@@ -91,36 +91,42 @@ class TextFile(Table):
                     numbers[j].append(values)
             for key, text in texts.items():
                 column = columns[self.columns.index(key)]
-                text.extend(same.setdefault(label, label) if label else None for label in column)
+                text.extend(shared.setdefault(label, label) if label else None for label in column)
             del block, columns  # before the next block is read
         joined = {self.columns[j]: np.concatenate(parts) for j, parts in numbers.items() if parts}
         if numbers and not joined:
-            raise BadValue(f"Expected at least one cell, found only names in {self.path.name}.")
-        # A column without any number is an empty note, not a coordinate.
+            raise BadValue(
+                f"Expected at least one cell, found only a header line in {self.path.name}."
+            )
+        # A column in which every number is missing is not a coordinate.
         self._found = {name: v for name, v in joined.items() if not np.isnan(v).all()}
         self._texts |= texts
         return self._found
 
-    def _save(self, path: Path, home: Path, names: Sequence[str], result: np.ndarray) -> None:
+    def _save(
+        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
+    ) -> None:
         at = [self.columns.index(name) for name in names]
-        with _text_to(path, home) as file:
+        with _open_text(path, destination) as file:
             file.write("\ufeff" * self._bom)
             write = csv.writer(
-                file, delimiter=_delimiter(home), lineterminator=self._line_end
+                file, delimiter=_delimiter(destination), lineterminator=self._line_end
             ).writerow
             records = self._records()
             write(next(records)[self._unnamed :])
             i = 0
             for record in records:
                 if record and i < len(result):
-                    values = result[i].tolist()  # a float's shortest text that reads the same
+                    values = result[
+                        i
+                    ].tolist()  # str() of a float is the shortest text that reads back the same
                     for j, value in zip(at, values, strict=True):
                         record[j] = value
                 i += bool(record)
                 write(record)
         if i != len(result):
             raise BadValue(
-                f"Expected {self.path.name} to stay as it is while it is read, found {i} cells "
+                f"Expected {self.path.name} not to change while it is read, found {i} cells "
                 f"instead of {len(result)}."
             )
 
@@ -129,7 +135,7 @@ class TextFile(Table):
         return gzip.open(self.path, mode, **how) if packed else open(self.path, mode, **how)
 
     def _records(self, check: bool = True) -> Generator[list[str], None, None]:
-        """All records: names, cells, and blank lines as empty ones."""
+        """Yield all records: the header, cells, and blank lines as empty records."""
         line = 0
         with self._open("rt", encoding="utf-8-sig", newline="") as file, self._reading():
             reader = csv.reader(file, delimiter=self._delimiter, strict=True)
@@ -146,7 +152,7 @@ class TextFile(Table):
                     yield record
             except csv.Error as error:
                 raise BadValue(
-                    f"Expected a table of text in {self.path.name}, found a mistake after line "
+                    f"Expected a text table in {self.path.name}, found an error after line "
                     f"{line} ({error})."
                 ) from None
 
@@ -156,15 +162,15 @@ class TextFile(Table):
             yield
         except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise BadValue(
-                f"Expected a table of text in UTF-8 (gzipped if the name ends with .gz), found "
+                f"Expected a text table in UTF-8 (gzipped if the name ends with .gz), found "
                 f"{self.path}, which is damaged or of another kind ({error})."
             ) from None
 
 
 def _floats(texts: Iterable[str]) -> np.ndarray | None:
-    """Numbers, NaN where there is none; ``None`` if one of the texts is something else."""
+    """Return texts as numbers, NaN if missing; ``None`` if a text is not a number."""
     texts = list(texts)
-    if "_" in "".join(texts):  # Python takes the barcode 10_2 for the number 102
+    if "_" in "".join(texts):  # Python would read the barcode 10_2 as the number 102
         return None
     try:
         return np.fromiter(map(float, texts), np.float64, len(texts))
@@ -182,15 +188,15 @@ def _delimiter(path: Path) -> str:
 
 
 @contextmanager
-def _text_to(path: Path, home: Path) -> Iterator[IO[str]]:
-    """Open ``path`` for text, packed if ``home``, where it will be moved to, is called so."""
-    if home.suffix.lower() != ".gz":
+def _open_text(path: Path, destination: Path) -> Iterator[IO[str]]:
+    """Open ``path`` to write text, gzipped if ``destination``, its later name, ends with .gz."""
+    if destination.suffix.lower() != ".gz":
         with open(path, "w", encoding="utf-8", newline="") as file:
             yield file
         return
     with (
         open(path, "wb") as raw,
-        # No name and no time in it: the same table is the same bytes.
+        # Without name and time, so that the same table gives the same bytes.
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="") as file,
     ):

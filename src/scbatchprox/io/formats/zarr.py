@@ -1,4 +1,4 @@
-"""``.zarr`` folders, version 2 and 3: a result is made beside the store and moved into it."""
+"""``.zarr`` stores, version 2 and 3. A result is written beside the store and then moved into it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .elements import stored_obs, stored_rows
 
 __all__ = ["ZarrFile"]
 
-#: Bytes of one stored chunk of a result.
+#: Size in bytes of a stored chunk of a result.
 CHUNK_BYTES = 1 << 22
 
 
@@ -37,12 +37,12 @@ class ZarrFile(CellFile):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         if not worker and ready_of(path).exists():
-            with suppress(InUse), locked(path):  # in use: its own process is finishing it
+            with suppress(InUse), locked(path):  # if in use, the process that wrote it is finishing
                 _finish(path)
         try:
             self._group = zarr.open_group(path, mode="r")
         except Exception as error:
-            # zarr answers a foreign folder with errors of many kinds.
+            # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(
                 f"Expected a .zarr store, found {path}, which is damaged or of another kind ({error})."
             ) from None
@@ -66,31 +66,31 @@ class ZarrFile(CellFile):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
-        """Return a place for a result in this store, or in a copy of it."""
-        home = (out or self.path).resolve()
-        folder = home.parent / f".{home.name}.{secrets.token_hex(6)}.partial"
+        """Open a writer for a result in this store, or in a copy of it."""
+        destination = (out or self.path).resolve()
+        folder = destination.parent / f".{destination.name}.{secrets.token_hex(6)}.partial"
         folder.mkdir()
         try:
             version = self._group.metadata.zarr_format
             if out is None:
-                with locked(home):
+                with locked(destination):
                     yield _ZarrWriter(folder, version, key, shape, dtype)
-                    # The result is decided: if we die now, whoever opens the store next finishes it.
-                    os.rename(folder, ready_of(home))
-                    _finish(home)
+                    # From here on the result is complete: if we are killed, the next opening finishes it.
+                    os.rename(folder, ready_of(destination))
+                    _finish(destination)
             else:
                 store = folder / "store"
                 _copy(self.path, store)
                 yield _ZarrWriter(folder, version, key, shape, dtype)
                 _move_in(folder, store)
-                _replace(store, home, folder / "old")
-            sync_folder(home.parent)
+                _replace(store, destination, folder / "old")
+            sync_folder(destination.parent)
         finally:
             _remove(folder)
 
 
 class _ZarrWriter(Writer):
-    """Makes ``new/obsm/KEY`` and ``new/uns/KEY`` in a folder."""
+    """Writes ``new/obsm/KEY`` and ``new/uns/KEY`` in a folder."""
 
     def __init__(
         self, folder: Path, version: int, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
@@ -105,25 +105,25 @@ class _ZarrWriter(Writer):
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     def write(self, lo: int, block: np.ndarray) -> None:
-        """Write the rows from ``lo`` on."""
+        """Write rows, starting at row ``lo``."""
         self._data[lo : lo + len(block)] = block
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Add the record; everything moves into the store when the writer is left."""
+        """Add the record; everything is moved into the store when the writer closes."""
         with warnings.catch_warnings():
-            # anndata announces how it will store arrays one day; no user can act on that here.
+            # anndata announces a future change of storage; users cannot act on it here.
             warnings.filterwarnings("ignore", "zarr v3 autosharding", UserWarning)
             write_elem(self._uns, self._key, record)
 
 
 def ready_of(store: Path) -> Path:
-    """Where a complete result waits while it is moved into a store."""
+    """Return the folder of a complete result that is being moved into a store."""
     store = store.resolve()
     return store.parent / f".{store.name}.ready"
 
 
 def _finish(store: Path) -> None:
-    """Move a result that waits beside a locked store into it."""
+    """Move a complete result into its store, which must be locked."""
     ready = ready_of(store)
     if ready.exists():
         _move_in(ready, store)
@@ -131,9 +131,9 @@ def _finish(store: Path) -> None:
 
 
 def _move_in(folder: Path, store: Path) -> None:
-    """Move ``new/obsm/KEY`` and ``new/uns/KEY`` into a store; can be repeated from any point."""
+    """Move ``new/obsm/KEY`` and ``new/uns/KEY`` into a store; if interrupted it can be repeated."""
     root = zarr.open_group(store, mode="r+", use_consolidated=False)
-    # The index goes first: it describes the old arrays, and would make the new ones unreadable.
+    # Remove the index first: it describes the old arrays, so the new ones would be unreadable.
     if _has_index(store):
         (folder / "indexed").touch()
         _drop_index(store)
@@ -147,13 +147,13 @@ def _move_in(folder: Path, store: Path) -> None:
                 _replace(source, store / name / source.name, folder / "old" / name / source.name)
     if (folder / "indexed").exists():
         with warnings.catch_warnings():
-            # Whoever made the store has heard of it: we only renew what there was.
+            # The store had an index before, so its owner needs no warning that we write it again.
             warnings.filterwarnings("ignore", "Consolidated metadata")
             zarr.consolidate_metadata(store)
 
 
 def _has_index(store: Path) -> bool:
-    """Whether a store holds the metadata of all its arrays in one place."""
+    """Whether a store has an index: consolidated metadata of all its arrays."""
     group = zarr.open_group(store, mode="r")
     return group.metadata.consolidated_metadata is not None
 
@@ -164,12 +164,12 @@ def _drop_index(store: Path) -> None:
     if root.exists():
         described = json.loads(root.read_text())
         described.pop("consolidated_metadata", None)
-        with replacing(root) as beside:
-            beside.write_text(json.dumps(described))
+        with replacing(root) as temporary:
+            temporary.write_text(json.dumps(described))
 
 
 def _replace(source: Path, target: Path, aside: Path) -> None:
-    """Move a folder to its place; one that is there already steps aside first."""
+    """Move a folder to ``target``; an existing one is first moved to ``aside``."""
     if target.exists():
         aside.parent.mkdir(parents=True, exist_ok=True)
         _remove(aside)
@@ -184,7 +184,7 @@ def _replace(source: Path, target: Path, aside: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a store's files, but not their permissions: the copy must be writeable."""
+    """Copy the files of a store, but not their permissions: the copy must be writeable."""
     for folder, _, names in os.walk(source):
         here = target / Path(folder).relative_to(source)
         here.mkdir()
@@ -193,7 +193,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, even if threads of an interrupted write are still putting chunks into it."""
+    """Remove a folder, even if threads of an interrupted write still add chunks to it."""
     for _ in range(50):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""Where the populations of each batch are: k-means in each batch alone, on a sample of its cells."""
+"""Finds the populations of each batch by k-means on a sample of its cells, one batch at a time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .settings import PopulationSettings
 
 __all__ = ["anchors_for", "looked_at"]
 
-#: Cells whose median a batch is seen from.
-AMID = 500
+#: Cells whose median is the origin for the distances in a batch.
+MEDIAN_CELLS = 500
 DEFAULTS = PopulationSettings()
 
 
 def n_populations(n_cells: Any, settings: PopulationSettings) -> Any:
-    """How many populations a batch of so many cells is described by."""
+    """Number of populations for a batch of ``n_cells`` cells."""
     n = np.asarray(n_cells)
     wanted = np.maximum(n // settings.cells, np.minimum(n // settings.small, settings.enough))
     return np.minimum(np.clip(wanted, settings.fewest, settings.most), n)
 
 
 def looked_at(n_cells: Ints, settings: PopulationSettings = DEFAULTS) -> Ints:
-    """(B,) how many cells of batches of so many are looked at to find their populations."""
+    """(B,) number of cells to sample, to find the populations of batches of ``n_cells`` (B,) cells."""
     wanted = settings.sample * n_populations(n_cells, settings)
     return np.asarray(np.minimum(n_cells, wanted), np.int64)
 
@@ -43,12 +43,12 @@ def anchors_for(
     known: Anchors | None = None,
     settings: PopulationSettings = DEFAULTS,
 ) -> Anchors:
-    """Anchors for the batches of ``labels``: those that are known, and found ones for the others.
+    """Anchors for the batches of ``labels``: known ones, and new ones for the other batches.
 
-    ``sample(most, seed)`` draws up to ``most`` (B,) cells of each batch, wherever they are.
+    ``sample(most, seed)`` draws up to ``most`` (B,) cells of each batch.
     """
-    have = set() if known is None else set(known.batches.tolist())
-    new = ~among(labels.batches, have)
+    old = set() if known is None else set(known.batches.tolist())
+    new = ~among(labels.batches, old)
     wanted = looked_at(labels.n, settings)
     if known is None or new.all():
         return find_anchors(sample(wanted, seed), labels.n, seed, settings)
@@ -62,10 +62,10 @@ def anchors_for(
 def find_anchors(
     sample: Sample, n_cells: Ints, seed: int = 0, settings: PopulationSettings = DEFAULTS
 ) -> Anchors:
-    """Anchors of every batch that a sample holds cells of; ``n_cells`` (B,) of each batch.
+    """Anchors of every batch with cells in a sample; ``n_cells`` (B,) is the size of each batch.
 
-    Every batch is clustered alone and with the same seed, so that its anchors do not depend on what
-    other batches there are.
+    Every batch is clustered separately and with the same seed, so that its anchors do not depend on the
+    other batches.
     """
     k = n_populations(n_cells, settings)
     held = np.flatnonzero(sample.n > 0)
@@ -73,9 +73,9 @@ def find_anchors(
 
     def centers(b: int) -> Floats:
         cells = sample.of_batch(b).astype(np.float64)
-        origin = np.median(cells[:AMID], axis=0)  # a point amid them: any few will do
+        origin = np.median(cells[:MEDIAN_CELLS], axis=0)
         cells -= origin
-        X = _in_line(cells, seed).astype(np.float32)
+        X = _sorted_along_line(cells, seed).astype(np.float32)
         rng = np.random.default_rng(seed)
         C = kmeans(X, np.ones(len(X)), int(k[b]), settings.find, rng, turn)
         return np.asarray(origin + C.astype(np.float64))
@@ -86,11 +86,11 @@ def find_anchors(
     return Anchors(sample.labels.batches[held], batch, np.concatenate(found))
 
 
-def _in_line(X: np.ndarray, seed: int) -> np.ndarray:
-    """Rows in their order along some direction, wherever they stood.
+def _sorted_along_line(X: np.ndarray, seed: int) -> np.ndarray:
+    """Rows sorted by their projection on a random direction.
 
-    Rows are drawn by where they are in a list. In this one, unlike that of hashes, cells that are shifted
-    together, or by very little, keep their places.
+    k-means draws its first centres by position in a list. A common shift, or tiny changes of the cells,
+    change the order of hashes completely, but not this order.
     """
     direction = np.random.default_rng(seed).normal(size=X.shape[1])
     return X[np.argsort(np.einsum("ij,j->i", X, direction), kind="stable")]

@@ -14,7 +14,7 @@ __all__ = ["gathered", "given"]
 
 
 def given(labels: Labels, population: Labels, moments_of: Callable[[Labels], Moments]) -> Moments:
-    """Populations that the user names: the cells of a batch with the same label."""
+    """Populations from the user's labels: the cells of a batch with the same label."""
     pair = labels.codes.astype(np.int64) * population.batches.size + population.codes
     found, codes = np.unique(pair, return_inverse=True)
     rows = moments_of(Labels(codes.astype(np.int32), np.arange(found.size)))
@@ -23,9 +23,9 @@ def given(labels: Labels, population: Labels, moments_of: Callable[[Labels], Mom
 
 
 def gathered(anchors: Anchors, groups: Moments, known: Anchors | None = None) -> Moments:
-    """Populations at anchors, from the moments of their cells, which are labelled by the anchors' numbers.
+    """Populations at anchors, from the moments ``groups`` of their cells, labelled by the anchors' numbers.
 
-    An anchor without cells is dropped, unless its batch is known, which has some elsewhere.
+    Anchors without cells are dropped, except in known batches, whose earlier cells belong to them.
     """
     R, d = anchors.center.shape
     n = np.zeros(R, np.int64)

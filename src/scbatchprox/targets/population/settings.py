@@ -1,4 +1,4 @@
-"""Every constant of the population target, with its meaning; saved with each model."""
+"""All constants of the population target and their meaning; saved with each model."""
 
 from __future__ import annotations
 
@@ -12,56 +12,59 @@ __all__ = ["PopulationSettings"]
 class PopulationSettings:
     """How populations are found and registered, apart from the weights that users choose.
 
-    ``docs/results/sensitivity.md`` shows what half and double of each does. A model keeps the settings that
-    it was fitted with, so that batches which arrive later are treated as the first ones were.
+    ``docs/results/sensitivity.md`` shows the effect of halving and doubling each setting. A model keeps the
+    settings that it was fitted with, so that later batches are treated like the first ones.
 
     Attributes
     ----------
     cells
-        Cells of a batch for each of its populations.
+        Cells per population.
     small, enough
-        A small batch has populations of fewer cells, down to ``small``, until it has ``enough`` of them:
-        types that share a population cannot be told apart.
+        Small batches have fewer cells per population, but at least ``small``, until they have ``enough``
+        populations. Cell types in the same population cannot be distinguished.
     fewest, most
-        Populations of a batch at least and at most.
+        Smallest and largest number of populations in a batch.
     sample, find
-        Cells that are looked at for each population, and rounds of the k-means that finds them.
+        Cells per population in the sample that k-means clusters, and its rounds.
     bandwidth
-        How far a cell sees the populations of its batch, in units of the variance within these.
+        Bandwidth with which a cell mixes the displacements of the populations of its batch, in units of the
+        variance within populations.
     wide, tight
-        The squared spacing of populations counts as at most ``wide`` times the variance within them, and as
-        at least the part ``tight`` of itself: populations may be points, or one for each type.
+        Bounds of the squared spacing of populations: at most ``wide`` times the variance within populations,
+        but at least ``tight`` times its actual value. So it is also useful if all cells of a population
+        are equal, or if each cell type is one population.
     centres, few_centres
-        Centres of the consensus: this part of the populations that a batch has on average, and at least so
-        many; then the next power of two.
+        Number of centres of the consensus: ``centres`` times the mean number of populations in a batch, but
+        at least ``few_centres``, rounded up to a power of two.
     seedings
-        Sets of centres. Each has seeds of its own, and displacements are averaged over them: what only one
-        of them sees is mostly chance.
+        Number of independent sets of centres. Displacements are averages over them, which reduces chance
+        effects of a single set.
     coarse
         Temperatures of the first rounds, in which batches only shift.
     rounds
-        Rounds after these, in which the field has a smooth part too.
+        Number of the following rounds, in which the field also has a smooth part.
     temperature
-        How sharply the nearest is told from the next, in units of the squared spacing.
+        Temperature of the softmax over squared distances in these rounds, in units of the squared spacing.
     renew, steps
-        Rounds after which centres are seeded anew, and steps of k-means after each seeding.
+        Rounds between two seedings of the centres, and steps of k-means after each seeding.
     power
-        How fast a pull fades with its length: its weight is (1 + squared length) to minus this.
+        Decrease of a pull with its length: its weight is (1 + squared length) to the power of minus this.
     length
         Squared length scale of the smooth part, in units of the squared spacing.
     prior, damping
-        Weights of the identity and of the proximal term against the evidence, when the paper's weights have
-        their default values.
+        Weights of the identity term and of the proximal term relative to the evidence, for the default
+        values of the paper's weights.
     apart, neighbours
-        Part of the squared distance between neighbours in a batch that its field must leave, and how many
-        neighbours of each population are looked at for that.
+        Part of the squared distance between neighbours in a batch that the field must preserve, and the
+        number of neighbours of each population.
     better
-        A batch starts from the common mean, not from where it is, only if it fits this many times better.
+        A batch starts from the common mean instead of its own position only if its fit is this many times
+        better.
     lonely
-        A batch whose fit (0 to 2) is worse than this where it is lies apart from all others.
+        A batch with a fit (0 to 2) below this at its own position is distant from all others.
     mirrors, clear, good
-        Such a batch goes by its mean only if it then fits better than so many mirror images of itself, and
-        ``clear`` times better unless its fit is ``good``.
+        A distant batch starts from the common mean only if its fit there is better than that of this many
+        mirror images of itself, and ``clear`` times better unless it is above ``good``.
     """
 
     cells: int = 10
@@ -95,10 +98,10 @@ class PopulationSettings:
     good: float = 0.3
 
     def to_json(self) -> dict[str, Any]:
-        """The settings in types that JSON has."""
+        """The settings as JSON types."""
         return {**asdict(self), "coarse": list(self.coarse)}
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> PopulationSettings:
-        """Settings from what :meth:`to_json` made of them."""
+        """Settings from the result of :meth:`to_json`."""
         return cls(**{**stored, "coarse": tuple(stored["coarse"])})

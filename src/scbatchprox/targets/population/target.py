@@ -1,4 +1,4 @@
-"""The target that knows what a batch is made of: populations are registered to a consensus of all batches."""
+"""The population target: the populations of batches are registered to a consensus of all batches."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from .settings import PopulationSettings
 
 __all__ = ["PopulationTarget"]
 
-#: The paper's weights, for which the settings are made.
-USUAL = Weights()
+#: The default weights of the paper, which the settings ``prior`` and ``damping`` refer to.
+DEFAULT_WEIGHTS = Weights()
 
 
 @dataclass(frozen=True)
 class PopulationTarget:
-    r"""Every population to where its like is in other batches; what has none follows its batch.
+    r"""Moves matched populations of different batches to each other; unmatched ones follow their batch.
 
     :math:`t_i = z_i + v_{bk}` for a cell of population k of batch b, with the displacement :math:`v` of
     :mod:`.registration`. The three weights and the rounds of :class:`BatchProx` are those of the
-    registration: ``lambda_id`` pulls displacements to zero, ``mu`` to those of the round before, and
+    registration: ``lambda_id`` pulls displacements to zero, ``mu`` to those of the previous round, and
     ``lambda_target`` is the weight of the evidence.
 
     Parameters
     ----------
     conditioned
-        One adapter row per population (each cell follows those that it is close to); ``False`` is the
+        One adapter row per population, where each cell follows the populations near it. ``False`` is the
         paper's adapter, one row per batch, fitted to the same target.
     seed
-        Of clustering and seeding, which are the same for the same seed.
+        Seed of the clustering and of the centres.
     settings
         All constants.
     """
@@ -62,26 +62,26 @@ class PopulationTarget:
 
     @property
     def default_rounds(self) -> int:
-        """Rounds to run unless someone says otherwise."""
+        """Rounds to run by default."""
         return self.settings.rounds
 
     @property
     def bandwidth(self) -> float:
-        """How far a cell sees, in units of the variance within populations."""
+        """Bandwidth of the mixture of rows, in units of the variance within populations."""
         return self.settings.bandwidth
 
     def describe(
         self, cells: Cells, known: Moments | None = None, population: Labels | None = None
     ) -> Moments:
-        """Look at cells: find the populations of each batch, or take those given; two passes."""
+        """Return the moments of populations, which are found or given; two passes over the cells."""
         if known is not None:
             self.check(known)
         if population is not None:
             old = set() if known is None else set(known.batches.tolist())
             if old & set(cells.labels.batches.tolist()):
                 raise BadValue(
-                    "Expected given populations for new batches only, found some for a batch that is "
-                    "known: its cells join the populations that it has."
+                    "Expected given populations for new batches only, found some for a known batch: its "
+                    "cells are assigned to the populations that it has."
                 )
             return given(cells.labels, population, cells.moments)
         anchors = None
@@ -91,7 +91,7 @@ class PopulationTarget:
         return gathered(found, cells.moments(found), anchors)
 
     def check(self, moments: Moments) -> None:
-        """Say if moments are not of populations."""
+        """Raise an error if moments are not those of populations."""
         if moments.anchors is None:
             raise BadType(
                 "Expected moments of populations for target='population', as BatchProx.describe "
@@ -99,7 +99,7 @@ class PopulationTarget:
             )
 
     def rows(self, moments: Moments) -> Moments:
-        """What the rows of the target belong to: populations, or whole batches."""
+        """Return the moments that the rows of the target belong to: populations, or whole batches."""
         return moments if self.conditioned else moments.by_batch
 
     def aim(
@@ -108,10 +108,10 @@ class PopulationTarget:
         """Register batches to each other."""
         if pooled is not None:
             raise BadValue(
-                "Expected the populations of all batches for target='population', found sums over the "
-                "batches of others; target='moment' needs no more than these."
+                "Expected the populations of all batches for target='population', found only pooled "
+                "moments of other sites; these are enough for target='moment'."
             )
-        assert rounds is not None  # Method refuses a fixed point
+        assert rounds is not None  # Method rejects None
         if not _moves(weights, rounds):
             return Aim(self._target(moments, np.zeros_like(moments.mean)), None)
         shift, consensus = self.registered(moments, weights, rounds)
@@ -143,14 +143,14 @@ class PopulationTarget:
         weights: Weights,
         rounds: int | None,
     ) -> Target:
-        """Register one batch to a consensus that stays as it is."""
+        """Register one batch to a fixed consensus."""
         assert rounds is not None
         if not _moves(weights, rounds):
             return self._target(moments, np.zeros_like(moments.mean))
         if consensus is None:
             raise BadValue(
                 "Expected the consensus that the reference was registered to, found none: the model was "
-                "written by version 0.1.0, or fitted with rounds=0 or lambda_target=0; fit it anew first "
+                "written by version 0.1.0, or fitted with rounds=0 or lambda_target=0; fit it again first "
                 "(policy='refit')."
             )
         if consensus.one_each and moments.one_each:
@@ -160,14 +160,14 @@ class PopulationTarget:
         return self._target(moments, shift)
 
     def _strengths(self, weights: Weights) -> Strengths:
-        evidence = weights.lambda_target / USUAL.lambda_target
+        evidence = weights.lambda_target / DEFAULT_WEIGHTS.lambda_target
         return Strengths(
-            self.settings.prior * (weights.lambda_id / USUAL.lambda_id) / evidence,
-            self.settings.damping * (weights.mu / USUAL.mu) / evidence,
+            self.settings.prior * (weights.lambda_id / DEFAULT_WEIGHTS.lambda_id) / evidence,
+            self.settings.damping * (weights.mu / DEFAULT_WEIGHTS.mu) / evidence,
         )
 
     def _target(self, moments: Moments, displacement: Floats) -> Target:
-        """Rows that go all the way: the registration has held them back already."""
+        """The final target of displaced rows: the registration has already applied the penalties."""
         rows = self.rows(moments)
         if not self.conditioned:
             share = (moments.n / rows.n[moments.batch])[:, None]
@@ -175,10 +175,10 @@ class PopulationTarget:
         return Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean), final=True)
 
 
-#: What this target is for batches that are one population each.
+#: The equivalent target for batches with one population each.
 _MEAN_ONLY = MomentTarget(variance_matching=False)
 
 
 def _moves(weights: Weights, rounds: int) -> bool:
-    """Whether there is anything that moves batches."""
+    """Whether these options can move any batch."""
     return weights.lambda_target > 0 and rounds > 0

@@ -1,0 +1,104 @@
+"""The populations of many batches, as stacks of arrays."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...kernels.arrays import Floats, Ints
+from ...kernels.distances import squared_distances
+from .consensus import Stack
+from .settings import PopulationSettings
+
+__all__ = ["Batches", "spacing"]
+
+#: Batches in a stack, at most: this limits the memory of its arrays.
+STACK_SIZE = 64
+
+
+class Batches:
+    """Populations of batches in stacks. The batches of a stack have similar numbers of populations.
+
+    Attributes
+    ----------
+    n_rows
+        Number of populations.
+    sizes
+        (B,) populations of each batch.
+    share
+        (B,) part of all cells that each batch has.
+    stacks, members, rows
+        The stacks; for each stack, (b,) which batches it holds, and (b, P) the populations of these
+        batches, -1 where a batch has fewer than P.
+    """
+
+    def __init__(
+        self, X: Floats, n: Ints, start: Ints, unit: float, settings: PopulationSettings
+    ) -> None:
+        sizes = np.diff(start)
+        self.n_rows, self.settings = len(X), settings
+        self.sizes = sizes
+        self.share = np.add.reduceat(n, start[:-1]) / n.sum()
+        self.rows: list[np.ndarray] = []
+        self.stacks: list[Stack] = []
+        self.members: list[np.ndarray] = []
+        bucket = np.ceil(np.log2(sizes)).astype(int)
+        for size in np.unique(bucket):
+            similar = np.flatnonzero(bucket == size)
+            for lo in range(0, similar.size, STACK_SIZE):
+                members = similar[lo : lo + STACK_SIZE]
+                index = start[members][:, None] + np.arange(sizes[members].max())
+                exists = index < start[members + 1][:, None]
+                rows = np.where(exists, index, -1)
+                weight = np.where(exists, n[rows], 0.0)
+                # The weight of a batch is its number of populations, not its number of cells.
+                weight *= exists.sum(1, keepdims=True) / weight.sum(1, keepdims=True)
+                x = np.where(exists[:, :, None], X[rows], 0.0)
+                self.members.append(members)
+                self.rows.append(rows)
+                self.stacks.append(Stack.of(x, weight, unit, settings))
+
+    def by_population(self, parts: list[Any]) -> Any:
+        """Values of all populations, in order, from the values of each stack."""
+        out: np.ndarray = np.zeros((self.n_rows, *parts[0].shape[2:]), parts[0].dtype)
+        for rows, part in zip(self.rows, parts, strict=True):
+            out[rows[rows >= 0]] = part[rows >= 0]
+        return out
+
+    def by_batch(self, parts: list[np.ndarray]) -> Floats:
+        """Values of all batches, in order, from the values of each stack."""
+        out: np.ndarray = np.zeros((self.sizes.size, *parts[0].shape[1:]), parts[0].dtype)
+        for members, part in zip(self.members, parts, strict=True):
+            out[members] = part
+        return out
+
+    def in_stacks(self, values: np.ndarray) -> list[np.ndarray]:
+        """Values of batches, split into those of each stack."""
+        return [values[members] for members in self.members]
+
+    def means(self) -> Floats:
+        """(B, d) means of the batches."""
+        return self.by_batch([stack.means() for stack in self.stacks])
+
+
+def spacing(
+    X: Floats, n: Ints, start: Ints, variance: float, settings: PopulationSettings
+) -> float:
+    """Mean squared distance of a population to the nearest one of its batch, within bounds.
+
+    The bounds depend on the ``variance`` within populations. The result is 1 if no batch has two
+    populations and the variance is zero.
+    """
+    squares = cells = 0.0
+    for lo, hi in pairwise(start.tolist()):
+        if hi - lo > 1:
+            part = X[lo:hi] - X[lo:hi].mean(0)
+            D = squared_distances(part, part)
+            np.fill_diagonal(D, np.inf)
+            squares += float(D.min(1) @ n[lo:hi])
+            cells += float(n[lo:hi].sum())
+    found = squares / cells if cells else 0.0
+    bound = max(settings.wide * variance, settings.tight * found)
+    return min(found, bound) if found > 0 else bound or 1.0

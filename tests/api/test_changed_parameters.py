@@ -1,0 +1,132 @@
+"""A fit knows how it was made, whatever the parameters of the estimator are set to later."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data import make_cells
+from scbatchprox import BatchProx, Moments, PopulationTarget, diagnose
+
+
+@pytest.fixture
+def c(rng):
+    return make_cells(rng, [200, 150, 90], 4)
+
+
+@pytest.mark.parametrize("target", ["moment", "population"])
+class TestSetAfterTheFit:
+    @pytest.mark.parametrize("change", [{"rounds": 1}, {"strength": 0.25}, {"mu": 0.5}], ids=str)
+    def test_rows_of_two_methods_are_not_mixed(self, c, target, change):
+        old = c.codes < 2
+        model = BatchProx(target=target).fit(c.Z[old], batch=c.codes[old]).set_params(**change)
+        before = model.shift_
+        for verb in (
+            lambda: model.partial_fit(c.Z[~old], batch=c.codes[~old]),
+            lambda: model.partial_fit(c.Z[old][:9], batch=c.codes[old][:9]),
+            lambda: model.forget(1),
+        ):
+            with pytest.raises(ValueError, match="parameters that the model was fitted with"):
+                verb()
+        np.testing.assert_array_equal(model.shift_, before)
+
+    @pytest.mark.parametrize("change", [{"rounds": 1}, {"strength": 0.25}], ids=str)
+    def test_a_refit_takes_the_new_ones(self, c, target, change):
+        old = c.codes < 2
+        model = BatchProx(target=target).fit(c.Z[old], batch=c.codes[old]).set_params(**change)
+        model.partial_fit(c.Z[~old], batch=c.codes[~old], policy="refit")
+        again = BatchProx(target=target, **change).fit(c.Z, batch=c.codes)
+        np.testing.assert_allclose(model.shift_, again.shift_, atol=1e-10)
+
+    def test_a_file_holds_the_method_of_the_fit(self, c, target, tmp_path):
+        model = BatchProx(target=target, rounds=4).fit(c.Z, batch=c.codes)
+        model.set_params(rounds=1, strength=0.25).save(tmp_path / "m.safetensors")
+        back = BatchProx.load(tmp_path / "m.safetensors")
+        assert (back.rounds_, back.fit_.method.strength) == (4, 1.0)
+        assert (back.rounds, back.strength) == (1, 0.25)
+        pd.testing.assert_frame_equal(
+            diagnose(c.Z, c.codes, model=back), diagnose(c.Z, c.codes, model=model)
+        )
+
+
+def test_names_of_coordinates_belong_to_one_fit(c):
+    table = pd.DataFrame(c.Z, columns=list("pqrs"))
+    model = BatchProx().fit(table, batch=c.codes)
+    assert model.feature_names_in_.tolist() == list("pqrs")
+    model.fit_moments(Moments.of(c.Z[:, :3], c.codes))
+    assert model.n_features_in_ == 3
+    assert not hasattr(model, "feature_names_in_")
+    model.transform(table[["p", "q", "r"]], batch=c.codes)
+
+
+def test_provenance_stays_and_a_diagnosis_goes_when_batches_are_added(c):
+    old = c.codes < 2
+    model = BatchProx().fit(c.Z[old], batch=c.codes[old])
+    model.provenance_ = {"batch_key": ["donor"], "n_cells": int(old.sum())}
+    model.diagnosis_ = diagnose(c.Z[old], c.codes[old], model=model)
+    model.partial_fit(c.Z[~old], batch=c.codes[~old])
+    assert model.provenance_ == {"batch_key": ["donor"], "n_cells": len(c.Z)}
+    assert model.diagnosis_ is None
+    model.forget(2)
+    assert model.provenance_ == {"batch_key": ["donor"], "n_cells": int(old.sum())}
+
+
+def test_rounds_of_registration_do_not_converge(c):
+    model = BatchProx(target="population", rounds=2).fit(c.Z, batch=c.codes)
+    assert model.history_.round.tolist() == [0, 2]
+    assert not model.converged_
+
+
+class TestFlagsAndNumbers:
+    def test_a_flag_is_not_the_number_of_a_batch(self, c):
+        model = BatchProx().fit(c.Z, batch=c.codes)
+        with pytest.raises(
+            KeyError, match="Expected a known batch, found True; available: 0, 1, 2"
+        ):
+            model.forget(True)
+        assert model.batches_.tolist() == [0, 1, 2]
+
+    def test_a_number_is_not_a_flag(self, c):
+        model = BatchProx().fit(c.Z, batch=c.codes > 0)
+        with pytest.raises(KeyError, match="found 1; available: False, True"):
+            model.forget(1)
+        assert model.forget(True).batches_.tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("out", "large"), [("float32", 3e38), ("float64", 1e308)], ids=["float32", "float64"]
+)
+@pytest.mark.parametrize("target", ["moment", PopulationTarget()], ids=["moment", "population"])
+def test_results_that_overflow_leave_the_callers_array(c, out, large, target):
+    """The input is finite; its refined value is not."""
+    Z = c.Z.astype(out)
+    Z[c.codes == 2] *= 100
+    model = BatchProx(target=target, rounds=None if target == "moment" else "auto")
+    model.fit(Z, batch=c.codes)
+    Z[0] = large * np.sign(model.shift_[model.adapter_.start[c.codes[0]]])
+    before = Z.copy()
+    try:
+        model.transform(Z, c.codes, out=Z)
+    except ValueError as error:
+        assert "Expected values of moderate size" in str(error)
+        np.testing.assert_array_equal(Z, before)
+    else:
+        assert np.isfinite(Z).all()
+
+
+def test_masked_values_are_not_read(c):
+    Z = np.ma.masked_array(c.Z, mask=c.Z > 3)
+    with pytest.raises(ValueError, match="found a masked array with"):
+        BatchProx().fit(Z, batch=c.codes)
+    BatchProx().fit(np.ma.masked_array(c.Z), batch=c.codes)
+
+
+def test_labels_that_no_integer_holds(c):
+    with pytest.raises(ValueError, match="Expected whole numbers below"):
+        BatchProx().fit(c.Z, batch=c.codes.astype("u8") + np.uint64(2**63))
+
+
+def test_batches_without_cells(c):
+    moments = Moments.of(c.Z, c.codes)
+    empty = Moments.per_batch(moments.batches, moments.n * [1, 0, 1], moments.mean, moments.m2)
+    with pytest.raises(ValueError, match="Expected cells in every batch, found none in 1"):
+        BatchProx().fit_moments(empty)

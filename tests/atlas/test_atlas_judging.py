@@ -1,0 +1,117 @@
+"""How new batches and cells are judged."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from atlas_cells import content, fitted, of
+from scbatchprox import Atlas, BatchProx, Moments
+from scbatchprox.atlas import cell_scores, judge
+from scbatchprox.atlas.judging import CELL_FAR
+
+
+class TestJudging:
+    def test_numbers_by_hand(self, c):
+        model = fitted(c, "a", "b", "c")
+        Z, batch = of(c, "d", "e")
+        found = judge(model, Moments.of(Z, batch))
+        old, old_batch = of(c, "a", "b", "c")
+        spread = old.std(0)
+        means = {name: old[old_batch == name].mean(0) for name in "abc"}
+        within = np.sqrt(
+            sum(((old[old_batch == name] - means[name]) ** 2).sum(0) for name in "abc") / len(old)
+        )
+        for name in "de":
+            new = Z[batch == name]
+            row = found.loc[name]
+            rms = lambda x: np.sqrt((x**2).mean())  # noqa: E731
+            np.testing.assert_allclose(row["distance"], rms((new.mean(0) - old.mean(0)) / spread))
+            apart = {k: rms((new.mean(0) - mean) / spread) for k, mean in means.items()}
+            assert row["nearest"] == min(apart, key=apart.get)
+            np.testing.assert_allclose(row["nearest_distance"], min(apart.values()))
+            np.testing.assert_allclose(
+                row["spread_ratio"], np.exp(np.log(new.std(0) / within).mean()), rtol=1e-10
+            )
+            after = fitted(c, "a", "b", "c").partial_fit(new, batch=[name] * len(new))
+            moved = after.transform(new, batch=[name] * len(new)) - new
+            centred = new - new.mean(0)
+            np.testing.assert_allclose(
+                row["moved"], np.sqrt((moved**2).sum() / (centred**2).sum()), rtol=1e-9
+            )
+            assert row["n_cells"] == len(new)
+
+    def test_cell_scores_by_hand(self, c, monkeypatch):
+        monkeypatch.setattr("scbatchprox.atlas.judging.BLOCK_BYTES", 300)  # several blocks
+        old, batch = of(c, "a", "b", "c")
+        Z = np.r_[c.Z, [[30.0, 0, 0, 0]]]
+        found = cell_scores(Moments.of(old, batch), Z)
+        by_hand = [
+            min(
+                np.sqrt(
+                    (((z - old[batch == k].mean(0)) / old[batch == k].std(0)) ** 2).mean()
+                )
+                for k in "abc"
+            )
+            for z in Z
+        ]  # fmt: skip
+        np.testing.assert_allclose(found, by_hand, rtol=1e-9)
+        assert found[-1] > CELL_FAR > found[:-1].max()
+        np.testing.assert_allclose(
+            cell_scores(Moments.of(old + 1e6, batch), (Z + 1e6)), by_hand, rtol=1e-6
+        )
+
+    def test_cell_scores_of_bad_input(self, atlas, c):
+        with pytest.raises(ValueError, match="4 coordinates per cell, found 2"):
+            atlas.cell_scores(c.Z[:, :2])
+        with pytest.raises(ValueError, match="1 NaN"):
+            atlas.cell_scores(np.r_[c.Z, [[0, 0, 0, np.nan]]])
+        np.testing.assert_array_equal(
+            atlas.cell_scores(c.Z.astype(np.float32)) > 0, np.ones(len(c.Z), bool)
+        )
+
+    def test_a_constant_coordinate_does_not_divide_by_zero(self, rng):
+        Z = np.c_[rng.normal(size=(50, 3)), np.full(50, 2.0)]
+        model = BatchProx().fit(Z)
+        same = Moments.of(np.c_[rng.normal(size=(40, 3)), np.full(40, 2.0)], ["x"] * 40)
+        assert judge(model, same)["level"].tolist() == ["close"]
+        other = Moments.of(np.c_[rng.normal(size=(40, 3)), np.full(40, 3.0)], ["x"] * 40)
+        assert judge(model, other)["level"].tolist() == ["very far"]
+        single = judge(model, Moments.of(Z[:1], ["x"]))
+        assert np.isnan(single["spread_ratio"].item())
+        assert single["level"].tolist() == ["close"]
+        assert np.isfinite(cell_scores(Moments.of(Z[:1]), Z)).all()
+
+    @pytest.mark.parametrize(
+        ("change", "level", "words"),
+        [
+            (lambda Z: Z, "close", "close: its mean lies 0."),
+            (lambda Z: Z + 2, "far", r"far: its mean lies [12]\.\d+ spreads away \(up to 1.5 is close\)"),
+            (lambda Z: Z * 3, "far", r"far: its spread is [23]\.\d+ times .* \(0.5 to 2 is close\)"),
+            (lambda Z: Z + 9, "very far", "very far: its mean lies"),
+            (lambda Z: Z / 20, "very far", r"very far: its spread is 0\.0\d+ times"),
+            (lambda Z: Z * 90 + 900, "very far", "very far: its mean .* and its spread is .* times"),
+        ],
+    )  # fmt: skip
+    def test_levels_and_refusal(self, path, rng, change, level, words):
+        atlas = Atlas.create(path)
+        atlas.add(rng.normal(size=(500, 5)), ["a"] * 500)
+        Z = change(rng.normal(size=(200, 5)))
+        found = atlas.judge(Z, ["x"] * 200).loc["x"]
+        assert found["level"] == level
+        assert pd.Series([found["verdict"]]).str.match(words).all(), found["verdict"]
+        before = content(path)
+        if level == "very far":
+            with pytest.raises(ValueError, match=r"found 'x' very far: .*--force"):
+                atlas.add(Z, ["x"] * 200)
+            assert content(path) == before
+            atlas.add(Z, ["x"] * 200, force=True)
+        else:
+            atlas.add(Z, ["x"] * 200)
+        assert atlas.entries()[-1]["forced"] == (level == "very far")
+
+    def test_a_batch_near_a_known_one_is_close(self, path, rng):
+        atlas = Atlas.create(path)
+        means = np.repeat([0.0, 100.0], 200)[:, None]
+        atlas.add(rng.normal(size=(400, 3)) + means, np.repeat(["a", "b"], 200))
+        found = atlas.judge(rng.normal(size=(50, 3)) + 100, ["x"] * 50).loc["x"]
+        assert (found["level"], found["nearest"]) == ("close", "b")

@@ -1,0 +1,111 @@
+"""Wrong use and failing disks: one sentence, an exit code, and no lost data."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from command_line import command, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
+
+
+class TestWrongUse:
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["--batch-key", "batch"], "Expected either --out or --in-place, found neither."),
+            (["--batch-key", "plate", "--in-place"], "no column 'plate'; available: 'batch', 'site'"),
+            (["--batch-key", "batch", "--in-place", "--use-rep", "X_no"], "available: 'X_pca'"),
+            (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'auto', found 'many'"),
+            (["--batch-key", "batch", "--in-place", "--seed", "1"], "only with --solver adam"),
+            (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected mu to be a finite number"),
+            (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected target to be one of"),
+            (["--batch-key", "batch", "--out", "x.csv"], "Expected an output of the same kind"),
+            (["--batch-key", "batch", "--in-place", "--model", "cells.h5ad"], "different files for IN and"),
+            (["--batch-key", "batch", "--out", "o.h5ad", "--model", "o.h5ad"], "for --model and --out"),
+            (["--batch-key", "batch", "--in-place", "--key-added", "a/b"], "Expected a plain name"),
+            (["--batch-key", "batch", "--in-place", "--dask", "--scheduler", "x"], "found both"),
+            (["--batch-key", "batch", "--out", "no/where.h5ad"], "Expected a folder to write to"),
+            (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a place for a file"),
+        ],
+    )  # fmt: skip
+    def test_is_one_sentence_and_exit_code_2(self, path, arguments, sentence, monkeypatch):
+        before = path.read_bytes()
+        monkeypatch.chdir(path.parent)
+        done = run("refine", path, *arguments, code=2)
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert "Traceback" not in done.stderr
+        assert path.read_bytes() == before
+
+    def test_in_a_new_process(self, path):
+        done = command("refine", path, "--batch-key", "plate", "--in-place")
+        assert done.returncode == 2
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+        assert "no column 'plate'" in done.stderr
+
+    def test_unknown_options_and_commands(self, path):
+        run("refine", path, code=2)
+        run("refine", path, "--batch-key", "batch", "--wrong", code=2)
+        run("nonsense", code=2)
+
+    def test_bad_files(self, tmp_path):
+        (tmp_path / "x.h5ad").write_bytes(b"no")
+        run("refine", tmp_path / "x.h5ad", "--batch-key", "b", "--in-place", code=2)
+        run("refine", tmp_path / "absent.h5ad", "--batch-key", "b", "--in-place", code=2)
+        run("refine", tmp_path / "x.loom", "--batch-key", "b", "--in-place", code=2)
+        run("inspect", tmp_path / "x.h5ad", code=2)
+        done = run("inspect", tmp_path / "x.h5ad", "--json", code=2)
+        assert json.loads(done.stdout)["exit_code"] == 2
+
+    def test_verbose_prints_the_traceback(self, tmp_path):
+        done = command("inspect", tmp_path / "absent", "-v")
+        assert done.returncode == 2
+        assert "Traceback" in done.stderr
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_read_only_folder(self, path, tmp_path):
+        path.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        try:
+            done = command("refine", path, "--batch-key", "batch", "--out", tmp_path / "o.h5ad")
+        finally:
+            path.parent.chmod(0o755)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+
+    @pytest.mark.skipif(
+        shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a mount"
+    )
+    @pytest.mark.parametrize("where", ["--in-place", "--out"])
+    @pytest.mark.parametrize("kind", ["full", "read-only"])
+    def test_full_disk_and_read_only_folder(self, path, tmp_path, where, kind):
+        """On a small file system for this test: the sentence names the cause, and no data is lost."""
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        size = path.stat().st_size
+        target = "--in-place" if where == "--in-place" else "--out {disk}/out.h5ad"
+        # A little larger than the file, so that it is full before the end.
+        script = f"""
+            mount -t tmpfs -o size={(size // 4096 + 3) * 4096} tmpfs {disk} || exit 99
+            cp {path} {disk}/in.h5ad
+            {"mount -o remount,ro " + str(disk) if kind == "read-only" else ""}
+            {sys.executable} -m scbatchprox refine {disk}/in.h5ad --batch-key batch \\
+                {target.format(disk=disk)}
+            code=$?
+            cmp {path} {disk}/in.h5ad || exit 98
+            test -e {disk}/out.h5ad && exit 97
+            ls -A {disk} | grep partial && exit 96
+            exit $code
+        """
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True)
+        if done.returncode == 99:
+            pytest.skip("no mounts here")
+        assert done.returncode == 1, done.stderr
+        wanted = "No space left on device" if kind == "full" else "Read-only file system"
+        assert wanted in done.stderr
+        assert "Traceback" not in done.stderr
