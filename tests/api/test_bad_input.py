@@ -21,7 +21,11 @@ CASES = {
         None,
         "found 0 NaN and 3 infinite .* of 18, the first at row 0, column 0",
     ),
-    "overflow": (np.array([[1e200], [-1e200]]), None, "so large that their variance overflows"),
+    "overflow": (
+        np.array([[1e200], [-1e200]]),
+        None,
+        "their refined values overflow",
+    ),
     "fewer labels": (np.zeros((5, 2)), list("abc"), r"Expected one .* \(5\), found 3 labels"),
     "missing labels": (np.zeros((3, 2)), ["a", None, None], "found 2 missing of 3"),
     "text": (np.array([["a", "b"]]), None, "Expected an array of numbers .* found dtype <U1"),

@@ -55,7 +55,7 @@ def test_names_of_coordinates_belong_to_one_fit(c):
     model.fit_moments(Moments.of(c.Z[:, :3], c.codes))
     assert model.n_features_in_ == 3
     assert not hasattr(model, "feature_names_in_")
-    model.transform(table[["p", "q", "r"]], batch=c.codes)
+    model.transform(c.Z[:, :3], batch=c.codes)
 
 
 def test_provenance_stays_and_a_diagnosis_goes_when_batches_are_added(c):
@@ -92,25 +92,19 @@ class TestFlagsAndNumbers:
         assert model.forget(True).batches_.tolist() == [False]
 
 
-@pytest.mark.parametrize(
-    ("out", "large"), [("float32", 3e38), ("float64", 1e308)], ids=["float32", "float64"]
-)
+@pytest.mark.parametrize("out", ["float32", "float64"])
 @pytest.mark.parametrize("target", ["moment", PopulationTarget()], ids=["moment", "population"])
-def test_results_that_overflow_leave_the_callers_array(c, out, large, target):
+def test_results_that_overflow_leave_the_callers_array(c, out, target):
     """The input is finite; its refined value is not."""
     Z = c.Z.astype(out)
     Z[c.codes == 2] *= 100
     model = BatchProx(target=target, rounds=None if target == "moment" else "auto")
     model.fit(Z, batch=c.codes)
-    Z[0] = large * np.sign(model.shift_[model.adapter_.start[c.codes[0]]])
+    Z[np.flatnonzero(c.codes == 0)[0]] = 0.99 * np.finfo(out).max  # this batch is stretched
     before = Z.copy()
-    try:
+    with pytest.raises(ValueError, match="Expected values of moderate size"):
         model.transform(Z, c.codes, out=Z)
-    except ValueError as error:
-        assert "Expected values of moderate size" in str(error)
-        np.testing.assert_array_equal(Z, before)
-    else:
-        assert np.isfinite(Z).all()
+    np.testing.assert_array_equal(Z, before)
 
 
 def test_masked_values_are_not_read(c):

@@ -251,5 +251,5 @@ def test_overflow_of_float32_results_raises():
     ]  # scaled up a lot, because the variance of its batch is small
     Z = np.r_[wide, outlier].astype(np.float32)[:, None]
     model = BatchProx(rounds=None, mu=0, lambda_id=0)
-    with pytest.raises(ValueError, match="refined value does"):
+    with pytest.raises(ValueError, match="their refined values overflow"):
         model.fit_transform(Z, batch=["a"] * 30 + ["b"] * 30)

@@ -33,7 +33,7 @@ def test_not_finite_on_a_cluster(cells, batch, client):
 
 def test_finite_but_too_large(cells, batch):
     cells.Z[3] = 1e200
-    with pytest.raises(InputError, match="so large that their variance overflows"):
+    with pytest.raises(InputError, match="their refined values overflow"):
         BatchProx().fit(da.from_array(cells.Z, chunks=(100, D)), batch=batch)
 
 

@@ -137,7 +137,7 @@ def test_scvi_with_surgery(files):
     run("embed", "apply", "a.h5ad", "--upstream", "u", "--in-place")
     before = ad.read_h5ad("a.h5ad").obsm["X_scvi"]
     unseen = run("embed", "apply", "c.h5ad", "--upstream", "u", "--in-place", code=2).stderr
-    assert "found unseen 'c'; surgery learns new ones" in unseen
+    assert "found new 'c'; add them by surgery first" in unseen
     shown = run("embed", "surgery", "c.h5ad", "--upstream", "u", "--out", "v", "--max-epochs", 2)
     assert "added weights for c to those of 2 batches" in shown.stdout
     assert shown.stderr == ""

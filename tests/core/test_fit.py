@@ -73,7 +73,7 @@ class TestGrowing:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_cells": 100}, "Expected sums over all cells, the 140 in 2 batches here"),
+        ({"n_cells": 100}, "Expected sums over all cells, including the 140 in these 2 batches"),
         ({"n_batches": 1}, "found 260 cells in 1 batches"),
         ({"mean": np.zeros(2)}, "Expected sums over cells with 3 coordinates"),
     ],

@@ -125,14 +125,6 @@ class TestFrozen:
         )
         assert_same(model, whole)
 
-    def test_changed_parameters_do_not_move_old_rows(self, c):
-        model = grown(c, [0, 1])
-        before = model.scale_.copy()
-        model.set_params(rounds=9)
-        Z, codes = cells_of(c, 2)
-        model.partial_fit(Z, batch=codes)
-        np.testing.assert_array_equal(model.scale_[:2], before)
-
 
 class TestForget:
     @pytest.mark.parametrize("batch", [0, 1, 2])

@@ -83,7 +83,9 @@ class TestDifferentCompositions:
     @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0])
     def test_warns_and_names_the_batch(self, shift):
         message = warning(*batches(EVEN, EVEN, EVEN, EVEN, SKEWED, shift=shift))
-        assert message.startswith("Batches differ in composition (b4): the moment target moves")
+        assert message.startswith(
+            "Batches differ in composition (b4): a target that moves whole batches"
+        )
         assert "target='population'" in message
 
     def test_one_type_only(self):

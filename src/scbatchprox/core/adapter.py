@@ -236,11 +236,21 @@ class Adapter(OfBatches):
         largest = _largest(Z) if np.isnan(largest) else largest
         if np.isnan(largest):
             raise nonfinite_error(Z)
-        bound = largest * np.abs(self.scale).max(initial=0.0) + np.abs(self.shift).max(initial=0.0)
-        if bound < np.finfo(out.dtype).max:
+        if self._cannot_overflow(largest, out.dtype):
             return self._moved(Z, labels, out)
         out[:] = self._moved(Z, labels, np.empty(Z.shape, out.dtype))  # the results may overflow
         return out
+
+    def _cannot_overflow(self, largest: float, dtype: np.dtype[Any]) -> bool:
+        """Whether results are finite for all cells with absolute values up to ``largest``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = largest * np.abs(self.scale).max(initial=0.0)
+            result += np.abs(self.shift).max(initial=0.0)
+            if self.anchors is None:
+                return bool(result < np.finfo(dtype).max)
+            # Squared distances to the anchors are computed in single precision.
+            squares = self.n_dims * (2.0 * largest + np.abs(self.anchors).max(initial=0.0)) ** 2
+        return bool(result < np.finfo(dtype).max and squares < np.finfo(np.float32).max)
 
     def _moved(self, Z: Any, labels: Labels, out: np.ndarray) -> np.ndarray:
         work = self._affine if self.anchors is None else self._mixture

@@ -119,11 +119,13 @@ class TestOptions:
 
     @BOTH
     def test_a_model_without_a_consensus_needs_a_refit(self, grow, target):
-        """As written by version 0.1.0, or fitted with options that move nothing."""
+        """As fitted with options that move nothing; test_version_0_1_0 has the other case."""
         model = grown(grow, target, [0, 1], rounds=0).set_params(rounds="auto")
         before = parts(model)
         Z, codes = some_of(grow, 2)
-        with pytest.raises(ValueError, match="fit it again first"):
+        with pytest.raises(
+            ValueError, match="parameters that the model was fitted with, found rounds=10"
+        ):
             model.partial_fit(Z, batch=codes)
         for name, value in parts(model).items():
             np.testing.assert_array_equal(value, before[name], err_msg=name)
