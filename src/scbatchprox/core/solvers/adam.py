@@ -169,13 +169,15 @@ class Own:
 
     @classmethod
     def of(cls, Z: np.ndarray, rows: np.ndarray) -> Own:
-        """Sort rows of a native matrix; the result is the same for equal float32 and float64 values."""
+        """Sort ``rows`` of a native matrix, in place; equal float32 and float64 values have one order."""
         hashes = np.empty(rows.size, np.uint64)
         hasher = Hasher(Z.shape[1], np.dtype(np.float64), min(BLOCK_ROWS, rows.size))
         for lo in range(0, rows.size, BLOCK_ROWS):
             some = rows[lo : lo + BLOCK_ROWS]
             hashes[lo : lo + BLOCK_ROWS] = hasher(Z[some].astype(np.float64, copy=False))
-        return cls(rows[np.argsort(hashes, kind="stable")], int(hashes.sum(dtype=np.uint64)))
+        digest = int(hashes.sum(dtype=np.uint64))
+        rows[:] = rows[np.argsort(hashes, kind="stable")]  # in place: there are as many rows as cells
+        return cls(rows, digest)
 
 
 def _call(client: Callable[[], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
