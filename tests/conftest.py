@@ -1,3 +1,4 @@
+import signal
 from importlib.util import find_spec
 
 import hypothesis
@@ -18,6 +19,17 @@ hypothesis.settings.load_profile("scbatchprox")
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C interrupts this process and those it starts, even if the tests were told to ignore it.
+
+    A background job of a script is started with SIGINT ignored, and its children inherit that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 #: Packages that tests with a marker need; `make test-heavy` installs all of them.

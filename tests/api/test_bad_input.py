@@ -1,10 +1,17 @@
 """Bad input gets one clear sentence (expected, found, available) and changes nothing."""
 
-import numpy as np
-import pytest
-from sklearn.exceptions import NotFittedError
+from pathlib import Path
 
-from scbatchprox import Adam, BatchProx, MomentTarget
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from scbatchprox import Adam, Adapter, BatchProx, Moments, MomentTarget, diagnose
 
 CASES = {
     "one dimension": (np.zeros(5), None, r"Expected 2D array .* found 1D array of shape \(5,\)"),
@@ -55,8 +62,6 @@ def test_fit_says_what_is_wrong(case):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_nonfinite_values_are_counted_over_all_rows(rng, sparse):
-    import scipy.sparse as sp
-
     Z = rng.normal(size=(300_000, 3)).astype(np.float32)
     Z[250_000, 1], Z[299_999, 2] = np.nan, np.inf
     with pytest.raises(ValueError, match="found 1 NaN and 1 infinite .* row 250000, column 1"):
@@ -66,6 +71,136 @@ def test_nonfinite_values_are_counted_over_all_rows(rng, sparse):
 @pytest.fixture
 def fitted(rng):
     return BatchProx().fit(rng.normal(size=(40, 3)), batch=["a"] * 20 + ["b"] * 20)
+
+
+def annotated():
+    return ad.AnnData(np.zeros((40, 3)), obsm={"X_pca": np.zeros((40, 3))})
+
+
+NO_ARRAYS = {
+    "AnnData": annotated,
+    "dict": lambda: {"X_pca": np.zeros((40, 3))},
+    "str": lambda: "cells.h5ad",
+    "PosixPath": lambda: Path("cells.h5ad"),
+    "list of str": lambda: ["cells.h5ad"] * 40,
+    "list of AnnData": lambda: [annotated(), annotated()],
+    "generator": lambda: (row for row in np.zeros((40, 3))),
+    "NoneType": lambda: None,
+}
+TAKERS = {
+    "fit": lambda Z: BatchProx().fit(Z),
+    "fit_transform": lambda Z: BatchProx().fit_transform(Z),
+    "partial_fit": lambda Z: BatchProx().partial_fit(Z),
+    "transform": lambda Z: BatchProx().fit(np.eye(3)).transform(Z),
+    "moments": Moments.of,
+    "adapter": lambda Z: Adapter.per_batch(["all"], np.ones((1, 3)), np.zeros((1, 3))).apply(Z),
+    "diagnose": lambda Z: diagnose(Z, "batch"),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+class TestNoArray:
+    @pytest.mark.parametrize("kind", NO_ARRAYS)
+    def test_is_refused_without_reading_it(self, taker, kind, monkeypatch):
+        monkeypatch.setattr(ad.AnnData, "__getitem__", lambda *_: pytest.fail("read cell by cell"))
+        with pytest.raises(TypeError, match=rf"^Expected an array .*, found (an )?{kind}[.;]") as e:
+            TAKERS[taker](NO_ARRAYS[kind]())
+        assert "\n" not in str(e.value)
+
+    def test_an_anndata_has_one_inside(self, taker):
+        with pytest.raises(TypeError, match=r'adata\.obsm\["X_pca"\], or ') as error:
+            TAKERS[taker](annotated())
+        advice = 'diagnose(adata.obsm["X_pca"], adata.obs["batch"])'
+        assert (advice if taker == "diagnose" else "scbatchprox.refine") in str(error.value)
+
+
+LABELS = np.repeat(["a", "b"], 20)
+
+
+@pytest.mark.parametrize("verb", ["fit", "fit_transform", "partial_fit"])
+class TestLabelsAsY:
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            LABELS,
+            LABELS.tolist(),
+            LABELS.astype(object),
+            pd.Series(LABELS),
+            pd.Series(LABELS, dtype="string"),
+            pd.Categorical(LABELS),
+            pd.Series([1, 2] * 20, dtype="category"),
+            pd.DataFrame({"batch": pd.Categorical([1, 2] * 20)}),
+            ["a", 1] * 20,
+            [["a"], ["a", "b"]] * 20,
+            "batch",
+        ],
+        ids=lambda labels: type(labels).__name__,
+    )
+    def test_are_an_error(self, verb, labels):
+        model = BatchProx()
+        with pytest.raises(
+            ValueError, match=r"^Expected labels as batch=\.\.\., found them as y\.$"
+        ):
+            getattr(model, verb)(np.zeros((40, 3)), labels)
+        assert not hasattr(model, "scale_")
+
+    def test_numbers_may_be_a_target_that_scikit_learn_passes(self, verb):
+        numbers = np.arange(40)
+        for y in (numbers, numbers.astype(object), (numbers / 40).tolist(), pd.Series(numbers > 9)):
+            with pytest.warns(UserWarning, match=r"batch=\.\.\., found only y, which is ignored"):
+                getattr(BatchProx(), verb)(np.zeros((40, 3)), y)
+
+    def test_a_y_beside_batch_is_ignored(self, verb, rng):
+        Z = rng.normal(size=(40, 3))
+        model, expected = BatchProx(), BatchProx().fit(Z, batch=LABELS)
+        getattr(model, verb)(Z, LABELS[::-1], batch=LABELS)
+        np.testing.assert_array_equal(model.shift_, expected.shift_)
+
+
+@pytest.mark.parametrize("y", [LABELS, np.repeat([0, 1], 20)], ids=["text", "numbers"])
+@pytest.mark.parametrize("policy", ["frozen", "refit"])
+def test_labels_as_y_add_no_batch_to_labelled_ones(fitted, rng, y, policy):
+    with pytest.raises(ValueError, match="Expected labels as batch"):
+        fitted.partial_fit(rng.normal(size=(40, 3)), y, policy=policy)
+    assert fitted.batches_.tolist() == ["a", "b"]
+    assert fitted.moments_.n_cells == 40
+
+
+def test_a_pipeline_passes_its_y_to_all_steps(rng):
+    Z, kinds = rng.normal(size=(40, 3)), np.tile(["T", "B"], 20)
+    pipeline = make_pipeline(BatchProx(), LogisticRegression())
+    pipeline.fit(Z, kinds, batchprox__batch=LABELS)
+    assert pipeline[0].batches_.tolist() == ["a", "b"]
+
+
+class Tensor:
+    """Has only ``__array__``, as a tensor of another library may."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        np.ndarray.tolist,
+        lambda Z: tuple(map(tuple, Z.tolist())),
+        list,
+        lambda Z: [Tensor(row) for row in Z],
+        Tensor,
+        memoryview,
+        pd.DataFrame,
+        sp.csr_matrix,
+        sp.coo_array,
+    ],
+)
+def test_whatever_holds_numbers_is_an_array(rng, container):
+    Z, batch = rng.normal(size=(40, 3)), np.repeat(["a", "b"], 20)
+    expected = BatchProx().fit_transform(Z, batch=batch)
+    np.testing.assert_allclose(BatchProx().fit_transform(container(Z), batch=batch), expected)
 
 
 @pytest.mark.parametrize("verb", ["transform", "inverse_transform"])

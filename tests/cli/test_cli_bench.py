@@ -114,6 +114,7 @@ class TestInterruption:
         assert result["experiments"]["classify"]["reused"] == kept
         pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
 
+    @pytest.mark.usefixtures("ctrl_c")
     def test_ctrl_c_leaves_a_page_and_prints_how_to_continue(self, folder, tmp_path, whole):
         process = start(arguments(folder, tmp_path))
         wait_for_lines(tmp_path / "work" / "classify.jsonl", 5, process)
@@ -129,6 +130,7 @@ class TestInterruption:
         pd.testing.assert_frame_equal(rows_of(tmp_path), whole)
 
     @pytest.mark.scvi
+    @pytest.mark.usefixtures("ctrl_c")
     def test_ctrl_c_while_scvi_trains_keeps_no_half_trained_embedding(self, folder, tmp_path):
         pytest.importorskip("scvi")
         (tmp_path / "long.toml").write_text('upstreams = ["scvi"]\nscvi_epochs = 100000\n')

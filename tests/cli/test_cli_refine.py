@@ -96,6 +96,7 @@ class TestRefine:
         answer = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
         assert answer["history"]["round"] == [0, None]
 
+    @pytest.mark.usefixtures("ctrl_c")
     def test_interrupted(self, adata, tmp_path):
         """Ctrl-C before the end: the old content, exit code 130, and no partial files."""
         path = tmp_path / "cells.h5ad"

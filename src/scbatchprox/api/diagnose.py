@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from ..cells import dask as lazy
+from ..core.checks import check_array_like
 from ..core.labels import Labels
 from ..diagnosis.table import diagnosis
 from ..errors import BadValue
@@ -72,6 +73,7 @@ def diagnose(
         raise BadValue(
             f"Expected either a fitted model or parameters, found both: {', '.join(sorted(params))}."
         )
+    check_array_like(Z, 'call diagnose(adata.obsm["X_pca"], adata.obs["batch"])')
     Z = lazy.check_cells(Z)
     cells = lazy.cells_of(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
     if model is not None:

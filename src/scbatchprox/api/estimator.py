@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
-from ..core.checks import check_out, one_of, warn_user
+from ..core.checks import check_out, is_numeric, one_of, warn_user
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
@@ -125,7 +125,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
         A Dask array is read block by block on the active scheduler, and refining it gives a Dask array.
         ``population`` is the population of each cell, for the population target; without it the target
-        finds populations itself. ``y`` is ignored; scikit-learn passes it.
+        finds populations itself.
+
+        ``y`` is ignored if ``batch`` is given: a pipeline passes the ``y`` of its last step to all steps.
+        Without ``batch`` a ``y`` is probably labels in the wrong place. It is an error, unless it is numbers:
+        scikit-learn passes these to every estimator, so they give one batch and a warning.
         """
         self._fit_cells(None, X, batch, y, population)
         return self
@@ -146,6 +150,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         X, y, batch, population
             As for :meth:`fit`. The first call is a :meth:`fit`. More cells of a known batch are added to
             its existing populations; finding populations in all of its cells could give others.
+            Any ``y`` without ``batch`` is an error if the model was fitted to labelled batches.
         policy
             ``"frozen"`` leaves every row of the adapter exactly as it is, and adds rows for new batches.
             Each is fitted only to the reference, so the order of arrival does not matter. More cells of a
@@ -346,7 +351,9 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Z = lazy.check_cells(X)
         if before is not None:
             validate_data(self, X, reset=False, skip_check_array=True)
-        labels = _labels(Z, batch, y)
+        if y is not None and batch is None:
+            _check_no_labels(y, before)
+        labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
         populations = None
         if population is not None:
             populations = population_labels(lazy.in_memory(population), Z.shape[0])
@@ -440,13 +447,15 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return tags
 
 
-def _labels(Z: Any, batch: Any, y: object) -> Labels:
-    if y is not None and batch is None:
-        warn_user(
-            "Expected labels as batch=..., found only y, which is ignored: all cells are one batch and "
-            "no cell will move."
-        )
-    return Labels.of(lazy.in_memory(batch), Z.shape[0])
+def _check_no_labels(y: object, before: Fit | None) -> None:
+    """Raise if ``y`` without ``batch`` must be labels, and warn if it may be a target of scikit-learn's."""
+    labelled = before is not None and before.moments.batches.tolist() != ["all"]
+    if labelled or not is_numeric(y):
+        raise BadValue("Expected labels as batch=..., found them as y.")
+    warn_user(
+        "Expected labels as batch=..., found only y, which is ignored: all cells are one batch and "
+        "no cell will move."
+    )
 
 
 def _needs_moments_only(solver: Solver, verb: str) -> None:

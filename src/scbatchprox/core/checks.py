@@ -6,6 +6,7 @@ import reprlib
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from ..errors import BadKey, BadType, BadValue, NotFinite
 from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
+    "check_array_like",
     "check_dtype",
     "check_embedding",
     "check_number",
     "check_out",
     "check_shape",
+    "is_numeric",
     "nonfinite_error",
     "one_of",
     "plain",
@@ -39,12 +42,65 @@ def some_of(values: Iterable[Any], most: int = 8) -> str:
     return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all)"
 
 
+def check_array_like(Z: Any, instead: str = "use scbatchprox.refine") -> None:
+    """Raise at once for what is no array, such as a whole AnnData; ``instead`` says what to do with one.
+
+    Numpy would take an AnnData for a sequence and index it cell by cell, for minutes.
+    """
+    if sp.issparse(Z) or _has_values(Z):
+        return
+    if any(
+        kind.__name__ == "AnnData" and kind.__module__.split(".")[0] == "anndata"
+        for kind in type(Z).__mro__
+    ):
+        raise BadType(
+            f"Expected an array (cells x coordinates), found an AnnData; pass its embedding, such as "
+            f'adata.obsm["X_pca"], or {instead}.'
+        )
+    found = type(Z).__name__
+    if _is_sequence(Z):
+        others = [type(row).__name__ for row in Z if not (_has_values(row) or _is_sequence(row))]
+        if not others:
+            return
+        found += f" of {others[0]}"
+    raise BadType(f"Expected an array of numbers (cells x coordinates), found {found}.")
+
+
+def _has_values(value: object) -> bool:
+    """Whether numpy can read this without indexing it."""
+    return isinstance(value, Number | memoryview) or any(
+        hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")
+    )
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def is_numeric(values: Any) -> bool:
+    """Whether these are plain numbers: not text, and not categories, even if those are named by numbers."""
+    if isinstance(values, pd.DataFrame):
+        return all(is_numeric(values[name]) for name in values)
+    if not hasattr(values, "dtype"):
+        if not (_has_values(values) or isinstance(values, list | tuple)):
+            return False
+        try:
+            values = np.asarray(values)
+        except ValueError:  # rows of different lengths
+            return False
+    if values.dtype == object:
+        # As in scikit-learn, an object array of numbers counts as an array of numbers.
+        return all(isinstance(value, Number) for value in np.asarray(values).ravel())
+    return getattr(values.dtype, "kind", None) in tuple("biuf")
+
+
 def check_embedding(Z: Any) -> Any:
     """Return ``Z`` as a two-dimensional numeric array or CSR matrix; valid arrays are not copied.
 
     This does not look for NaN and infinity, which would be one more pass over the matrix. They show in
     the moments, and :func:`nonfinite_error` then says where they are.
     """
+    check_array_like(Z)
     if sp.issparse(Z):
         return check_shape(check_dtype(Z.tocsr()))
     if isinstance(Z, pd.DataFrame):

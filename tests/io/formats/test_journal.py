@@ -70,6 +70,7 @@ class TestJournal:
         assert path.read_bytes() == before
         assert os.listdir(path.parent) == [path.name]
 
+    @pytest.mark.usefixtures("ctrl_c")
     @pytest.mark.parametrize("moment", ["first write", "after the last"])
     def test_ctrl_c_during_a_commit_waits_for_its_end(self, path, monkeypatch, moment):
         real_write, real_unlink, sent = os.pwrite, type(path).unlink, []
