@@ -116,6 +116,52 @@ class TestCrash:
             atlas.model, fitted(c, "a", "b").partial_fit(of(c, "c")[0], batch=["c"] * 25)
         )
 
+    def test_only_own_leftovers_are_deleted(self, path, atlas, c, tmp_path):
+        versions = path / "versions"
+        ours = ["versions/000003.safetensors", "versions/.000003.safetensors.ab12.partial"]
+        ours += [".atlas.json.ab12.partial"]
+        theirs = [
+            "versions/notes.txt",
+            "versions/copy of 000002.safetensors",
+            "versions/.mine.partial",
+        ]
+        theirs += [
+            "000009.safetensors",
+            ".notes.txt.ab12.partial",
+            "versions/000002.safetensors.bak",
+        ]
+        for name in ours + theirs:
+            (path / name).write_text(name)
+        (versions / "plots").mkdir()
+        (versions / "000007.safetensors").symlink_to(tmp_path / "elsewhere")
+        atlas.add(*of(c, "c"))
+        assert atlas.entries()[-1]["file"] == "000003.safetensors"
+        left = {str(p.relative_to(path)) for p in path.rglob("*")}
+        assert not left & set(ours[1:])
+        assert left >= {*theirs, "versions/plots", "versions/000007.safetensors"}
+        assert all((path / name).read_text() == name for name in theirs)
+
+    def test_a_folder_with_the_name_of_a_version_does_not_block(self, path, atlas, c):
+        (path / "versions/000003.safetensors/notes").mkdir(parents=True)
+        (path / "versions/.000003.safetensors.ab12.partial").mkdir()
+        for name in "cd":
+            atlas.add(*of(c, name))
+        found = Atlas.open(path)
+        assert found.version == 4
+        assert [entry["file"] for entry in found.entries()[2:]] == [
+            "000004.safetensors", "000005.safetensors",
+        ]  # fmt: skip
+        assert found.model_at(3).batches_.tolist() == ["a", "b", "c"]
+        assert found.model.batches_.tolist() == ["a", "b", "c", "d"]
+        assert (path / "versions/000003.safetensors/notes").is_dir()
+
+    def test_no_new_atlas_over_the_versions_of_another(self, path, atlas):
+        (path / "atlas.json").unlink()
+        before = content(path)
+        with pytest.raises(ValueError, match="new or empty folder for the atlas, found 'versions'"):
+            Atlas.create(path)
+        assert content(path) == before
+
     def test_after_a_killed_init_the_folder_can_be_used(self, path):
         (path / "versions").mkdir(parents=True)
         (path / "lock").touch()

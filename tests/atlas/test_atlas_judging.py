@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import command_line
 from atlas_cells import content, fitted, of
 from scbatchprox import Atlas, BatchProx, Moments
 from scbatchprox.atlas import cell_scores, judge
 from scbatchprox.atlas.judging import CELL_FAR
+from scbatchprox.errors import BadValue
 
 
 class TestJudging:
@@ -108,6 +110,42 @@ class TestJudging:
         else:
             atlas.add(Z, ["x"] * 200)
         assert atlas.entries()[-1]["forced"] == (level == "very far")
+
+    def test_a_batch_without_partners_is_refused_unless_forced(self, path, rng, tmp_path):
+        """It is as close and as wide as the others, but has none of their cell types."""
+        corners = 6.0 * np.array([[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 0, 1]])
+        atlas = Atlas.create(path, target="population")
+        of_types = lambda *kinds: np.repeat(corners[list(kinds)], 80, 0)  # noqa: E731
+        Z, batch = of_types(0, 1, 0, 1), np.repeat(["a", "b"], 160)
+        atlas.add(Z + rng.normal(size=Z.shape), batch)  # the first batches are never refused
+        Z, batch = of_types(2, 3) + rng.normal(size=(160, 4)), np.repeat("x", 160)
+        np.savez(tmp_path / "x.npz", Z=Z, donor=batch)
+        before = content(path)
+        message = (
+            "found 'x' to leave alone: 100% of its cells have no partner in the atlas; nothing was added, "
+            r"force=True \(--force\) adds it"
+        )
+        adds = {
+            "array": lambda **options: atlas.add(Z, batch, **options),
+            "file": lambda **options: atlas.add_file(tmp_path / "x.npz", "donor", **options),
+        }
+        for add in adds.values():
+            found = add(dry_run=True)
+            assert found.judgement["level"].tolist() == ["close"]
+            assert found.judgement["advice"]["x"].startswith("leave alone: ")
+            with pytest.raises(BadValue, match=message):
+                add()
+            assert content(path) == before
+        command = ["atlas", "add", path, tmp_path / "x.npz", "--batch-key", "donor"]
+        assert (
+            "nothing was added, force=True (--force)" in command_line.run(*command, code=2).stderr
+        )
+        assert content(path) == before
+        assert command_line.run(*command, "--force").exit_code == 0
+        assert Atlas.open(path).entries()[-1]["forced"]
+        for version, add in zip((5, 7), adds.values(), strict=True):
+            atlas.forget("x")
+            assert add(force=True).version == version
 
     def test_a_batch_near_a_known_one_is_close(self, path, rng):
         atlas = Atlas.create(path)

@@ -30,6 +30,12 @@ class TestRefine:
         for word in ("s1", "s2", "s3", "moved", "wrote"):
             assert word in result.stdout
 
+    def test_a_model_on_a_device_is_refused_before_anything_is_written(self, path, tmp_path):
+        words = ("refine", path, "--batch-key", "batch", "--out", tmp_path / "out.h5ad")
+        result = run(*words, "--model", os.devnull, code=2)
+        assert "found a device" in " ".join(result.output.split())
+        assert not (tmp_path / "out.h5ad").exists()
+
     def test_verdicts_are_printed_on_request(self, path):
         """By default for the population target only; the moment target has a line on how to get them."""
         words = ("refine", path, "--batch-key", "batch", "--in-place")

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from scbatchprox import BatchProx
 from scbatchprox.errors import InputError
+from scbatchprox.io import store as saved
 from scbatchprox.upstream import PCAUpstream, load
 from scbatchprox.upstream.on_disk import embed_file, read_counts
 from upstream_data import K, dense, logged, renamed, restore, store, with_counts, without_counts
@@ -62,9 +63,9 @@ class TestFile:
         (tmp_path / "half.safetensors").write_bytes(raw[: len(raw) // 2])
         with pytest.raises(ValueError, match="damaged or of another kind"):
             load(tmp_path / "half.safetensors")
-        newer = raw.replace(b'\\"method\\": \\"pca\\"', b'\\"method\\": \\"ica\\"')
-        assert newer != raw
-        (tmp_path / "newer.safetensors").write_bytes(newer)
+        found = saved.load(tmp_path / "u.safetensors", ("upstream",))
+        params = found.params | {"method": "ica"}
+        saved.save(tmp_path / "newer.safetensors", "upstream", found.tensors, found.batches, params)
         with pytest.raises(ValueError, match="one of the methods 'pca', 'scvi', found 'ica'"):
             load(tmp_path / "newer.safetensors")
         with pytest.raises(ValueError, match="Expected a saved PCA, found .* another method"):

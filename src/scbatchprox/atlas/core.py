@@ -27,7 +27,7 @@ from ..upstream import Upstream
 from . import cells, folder
 from .arrival import Arrival, check_arrival
 from .folder import Counts, Entry, Record
-from .judging import after_adding, after_forgetting, judge_arrival, refuse_very_far
+from .judging import after_adding, after_forgetting, judge_arrival, leave_alone, refuse
 from .provenance import check_upstream, fingerprint
 from .reading import AtlasReader, with_batches
 
@@ -122,13 +122,13 @@ class Atlas(AtlasReader):
             As for :meth:`BatchProx.partial_fit`: ``"frozen"`` changes no old row, ``"refit"`` fits all
             rows again.
         force
-            Add batches that are very far from the atlas. Without it, that is an error.
+            Add batches even if the advice is to leave them alone. Without it, that is an error.
         merge
             Add more cells of batches that the atlas has. Without it, that is an error.
         upstream
             The source of the embedding. It is an error if it differs from that of the atlas.
         dry_run
-            Only judge the batches.
+            Only judge the batches; none is refused.
         """
         with self._writing(dry_run):
             check_upstream(self._record, upstream)
@@ -287,8 +287,8 @@ class Atlas(AtlasReader):
         if dry_run:
             return Arrival(judgement, None)
         if not force:
-            refuse_very_far(judgement)
-        forced = bool((judgement["level"] == "very far").any())
+            refuse(judgement)
+        forced = bool(len(leave_alone(judgement)))
         added = _counts(moments.by_batch)
         version = self._commit(
             "add", after, added=added, policy=policy, source=source, forced=forced

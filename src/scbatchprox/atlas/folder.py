@@ -2,17 +2,19 @@
 
 ``atlas.json`` lists every version with the checksum of its file. ``versions/000002.safetensors`` and so on
 are saved models. The file of a version is complete on disk before the new list replaces the old one in one
-step. So a process that is killed at any moment leaves the last good version. Files that the list does not
-name are deleted by the next writer.
+step. So a process that is killed at any moment leaves the last good version. Files of versions that the list
+does not name are deleted by the next writer. Anything else in the folder is left alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import AbstractContextManager
+import re
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,9 @@ __all__ = [
 FORMAT = "scbatchprox atlas"
 FORMAT_VERSION = 1
 LIST, VERSIONS, LOCK = "atlas.json", "versions", "lock"
+_VERSION_FILE = re.compile(r"[0-9]{6,}\.safetensors")
+#: As ``io.atomic.replacing`` names the files that it writes.
+_PARTIAL = re.compile(rf"\.({re.escape(LIST)}|{_VERSION_FILE.pattern})\..*\.partial")
 
 #: Batches and their cells, as ``{"batch": ..., "n_cells": ...}``: labels need not be strings.
 Counts = list[dict[str, Any]]
@@ -171,7 +176,7 @@ def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = N
     (path / VERSIONS).mkdir(exist_ok=True)
     _delete_leftovers(path, record)
     if model is not None:
-        name = f"{entry.number:06d}.safetensors"
+        name = _free_name(path, record, entry)
         model.save(path / VERSIONS / name)
         entry = replace(entry, file=name, sha256=file_sha256(path / VERSIONS / name))
     sync_folder(path)
@@ -212,10 +217,11 @@ def next_entry(record: Record, action: str, **facts: Any) -> Entry:
 
 def _other_files(path: Path) -> list[str]:
     """Names in a folder, except those that a killed ``create`` leaves."""
-    own = {VERSIONS, LOCK}
-    return sorted(
-        item.name for item in path.iterdir() if item.name not in own and not _is_partial(item)
-    )
+    names = {item.name for item in path.iterdir() if not _PARTIAL.fullmatch(item.name)}
+    versions = path / VERSIONS
+    if versions.is_dir() and not any(versions.iterdir()):
+        names.discard(VERSIONS)
+    return sorted(names - {LOCK})
 
 
 def file_sha256(path: Path) -> str:
@@ -245,10 +251,18 @@ def checksum(stored: Any) -> str:
 def _delete_leftovers(path: Path, record: Record) -> None:
     """Delete files that killed writers left; the caller must hold the lock."""
     named = {entry.file for entry in record.versions}
-    left = [item for item in (path / VERSIONS).iterdir() if item.name not in named]
-    for item in [*left, *(item for item in path.iterdir() if _is_partial(item))]:
-        item.unlink()
+    inside = list((path / VERSIONS).iterdir())
+    left = [i for i in inside if _VERSION_FILE.fullmatch(i.name) and i.name not in named]
+    left += [item for item in (*inside, *path.iterdir()) if _PARTIAL.fullmatch(item.name)]
+    for item in left:
+        if item.is_file() and not item.is_symlink():
+            with suppress(OSError):  # a leftover is no reason not to write
+                item.unlink()
 
 
-def _is_partial(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(".partial")
+def _free_name(path: Path, record: Record, entry: Entry) -> str:
+    """Return a name for the file of a version: its number, or a later one if that is taken."""
+    named = {entry.file for entry in record.versions}
+    names = (f"{number:06d}.safetensors" for number in count(entry.number))
+    taken = {item.name for item in (path / VERSIONS).iterdir()} | named
+    return next(name for name in names if name not in taken)

@@ -25,7 +25,7 @@ from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
     "CELL_FAR", "after_adding", "after_forgetting", "cell_scores", "judge", "judge_arrival",
-    "refuse_very_far",
+    "leave_alone", "refuse",
 ]  # fmt: skip
 
 # The limits come from five real data sets (docs/atlas.md), where each batch was judged against the others.
@@ -62,8 +62,9 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     deviation of the batch over that within batches of the atlas (geometric mean over coordinates). ``moved``
     is the displacement of its cells, over the batch's own spread. ``level`` is "close", "far", "very far",
     or "first" if the atlas has no batches, and ``verdict`` gives the reason. ``advice`` is ``safe``,
-    ``move with care: ...`` or ``leave alone: ...``. An atlas with the population target also has
-    ``matched``, the part of the batch's cells with a partner in the atlas.
+    ``move with care: ...`` or ``leave alone: ...``; a batch to leave alone is refused unless forced.
+    An atlas with the population target also has ``matched``, the part of the batch's cells with a partner in
+    the atlas.
     """
     return judge_arrival(model, moments, after_adding(model, moments, policy))
 
@@ -123,15 +124,22 @@ def _advice(row: dict[str, Any], by_mean: bool) -> str:
     return f"move with care: {'; '.join(care)}" if care else "safe"
 
 
-def refuse_very_far(judgement: pd.DataFrame) -> None:
-    """Raise an error if a batch is very far from the atlas."""
-    beyond = judgement[judgement["level"] == "very far"]
-    if len(beyond):
-        batch, words = beyond.index.tolist()[0], beyond["verdict"].tolist()[0]
-        others = f" (and {len(beyond) - 1} more)" * (len(beyond) > 1)
+def leave_alone(judgement: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of batches with the advice to leave them alone."""
+    return judgement[judgement["advice"].str.startswith("leave alone")]
+
+
+def refuse(judgement: pd.DataFrame) -> None:
+    """Raise an error if there is a batch with the advice to leave it alone."""
+    found = leave_alone(judgement)
+    if len(found):
+        row = found.iloc[0]
+        others = f" (and {len(found) - 1} more)" * (len(found) > 1)
+        # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
+        words = row["verdict"] if row["level"] == "very far" else f"to {row['advice']}"
         raise BadValue(
-            f"Expected batches near the atlas, found {batch!r}{others} {words}; nothing was added, "
-            f"force=True (--force) adds it anyway."
+            f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
+            f"was added, force=True (--force) adds it anyway."
         )
 
 

@@ -101,8 +101,12 @@ def refine(
             strength=strength,
         )
         target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
-        if model is not None and (model.is_dir() or not model.resolve().parent.is_dir()):
-            raise BadValue(f"Expected a place for a file as --model, found none at {model}.")
+        if model is not None:
+            from ..io.atomic import check_place
+
+            check_place(model)  # before the cells are read
+            if not model.resolve().parent.is_dir():
+                raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
         fitted = refine_file(
             path,
             batch_key,

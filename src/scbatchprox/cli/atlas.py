@@ -75,7 +75,8 @@ def add(
         bool, typer.Option("--dry-run", help="Judge the batches, and add nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Add batches even if they are very far from the atlas.")
+        bool,
+        typer.Option("--force", help="Add batches even if the advice is to leave them alone."),
     ] = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="Add more cells of batches that the atlas has.")
@@ -96,7 +97,7 @@ def add(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Judge the batches of a file, and add them unless they are very far from the atlas."""
+    """Judge the batches of a file, and add them unless the advice is to leave one alone."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
         from ..atlas import Atlas

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import BadFile
+from ..errors import BadFile, BadValue
 
-__all__ = ["replacing", "sync_folder"]
+__all__ = ["check_place", "replacing", "sync_folder"]
 
 
 @contextmanager
@@ -21,6 +22,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     A killed process leaves the old file, or none, at ``path``, and perhaps a hidden
     ``.NAME.*.partial`` beside it.
     """
+    check_place(path)
     path = Path(path).resolve()  # a link stays a link, and points to the new file
     if not path.parent.is_dir():
         raise BadFile(f"Expected a folder to write to, found none at {path.parent}.")
@@ -39,6 +41,19 @@ def replacing(path: str | Path) -> Iterator[Path]:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+def check_place(path: str | Path) -> None:
+    """Raise an error if there is something else than a regular file; a rename would replace a device."""
+    # Before links are resolved: /dev/stdout may lead to a pipe, which has no name.
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        what = kinds.get(stat.S_IFMT(mode), "device")
+        raise BadValue(f"Expected a place for a regular file, found a {what} at {path}.")
 
 
 def sync_folder(folder: Path) -> None:

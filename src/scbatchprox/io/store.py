@@ -2,11 +2,12 @@
 
 Layout, version 2 (``docs/file-format.md``): float64 and int64 tensors, and these string entries in the
 header: ``format`` = "scbatchprox", ``format_version``, ``kind``, ``scbatchprox_version``, ``batches``
-(a JSON list of str, int, float or bool) and ``params`` (a JSON object).
+(a JSON list of str, int, float or bool), ``params`` (a JSON object) and ``sha256``, a checksum of all else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +56,11 @@ def save(
         "params": json.dumps(dict(params)),
     }
     # safetensors writes memory in its own order: a transposed view would be read back wrong.
-    flat = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    flat = {
+        name: np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+        for name, value in tensors.items()
+    }
+    header["sha256"] = _checksum(header, flat)
     with replacing(path) as temporary:
         temporary.write_bytes(to_bytes(flat, header))
 
@@ -88,6 +93,12 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
         raise BadValue(
             f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r}."
         )
+    # Files that were written before there was a checksum have none.
+    if "sha256" in header and header["sha256"] != _checksum(header, tensors):
+        raise BadValue(
+            f"Expected a saved {header['kind']} as it was written, found {path}, which is damaged or was "
+            f"edited (its checksum does not match)."
+        )
     try:
         batches = label_array(json.loads(header["batches"]))
         params = json.loads(header["params"])
@@ -96,6 +107,20 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
             f"Expected batches and params in the header of {path}, found it damaged ({error})."
         ) from None
     return Stored(tensors, batches, params, header.get("scbatchprox_version", "?"))
+
+
+def _checksum(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
+    """Checksum of the content, as ``docs/file-format.md`` defines it, not of the bytes of the file.
+
+    Other writers of safetensors may order entries in another way.
+    """
+    entries = {name: value for name, value in header.items() if name != "sha256"}
+    found = hashlib.sha256(json.dumps(entries, sort_keys=True).encode() + b"\n")
+    for name in sorted(tensors):
+        value = tensors[name]
+        found.update(json.dumps([name, value.dtype.name, value.shape]).encode() + b"\n")
+        found.update(np.ascontiguousarray(value).data)
+    return found.hexdigest()
 
 
 def row_map(tensors: Mapping[str, np.ndarray], part: str, n_batches: int) -> np.ndarray:

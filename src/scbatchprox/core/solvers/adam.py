@@ -176,7 +176,9 @@ class Own:
             some = rows[lo : lo + BLOCK_ROWS]
             hashes[lo : lo + BLOCK_ROWS] = hasher(Z[some].astype(np.float64, copy=False))
         digest = int(hashes.sum(dtype=np.uint64))
-        rows[:] = rows[np.argsort(hashes, kind="stable")]  # in place: there are as many rows as cells
+        rows[:] = rows[
+            np.argsort(hashes, kind="stable")
+        ]  # in place: there are as many rows as cells
         return cls(rows, digest)
 
 
