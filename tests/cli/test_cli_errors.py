@@ -31,7 +31,7 @@ class TestWrongUse:
             (["--batch-key", "batch", "--in-place", "--key-added", "a/b"], "Expected a plain name"),
             (["--batch-key", "batch", "--in-place", "--dask", "--scheduler", "x"], "found both"),
             (["--batch-key", "batch", "--out", "no/where.h5ad"], "Expected a folder to write to"),
-            (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a place for a file"),
+            (["--batch-key", "batch", "--in-place", "--model", "no/m"], "Expected a folder for --model"),
         ],
     )  # fmt: skip
     def test_is_one_sentence_and_exit_code_2(self, path, arguments, sentence, monkeypatch):
