@@ -16,6 +16,30 @@ from scbatchprox.io.model_file import params_as_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
 
+# Sends Ctrl-C from one call of a method: the first, or the last of the same command on a copy.
+INTERRUPTING = """
+import os, shutil, signal, sys
+from scbatchprox import refine_file
+from scbatchprox.io.formats.journal import JournaledFile
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
+path, method, call = sys.argv[1:]
+real, calls, at = getattr(JournaledFile, method), 0, None
+def hook(self, *arguments):
+    global calls
+    calls += 1
+    if calls == at:
+        signal.raise_signal(signal.SIGINT)
+    return real(self, *arguments)
+setattr(JournaledFile, method, hook)
+if call == "last":
+    shutil.copy(path, path + ".copy.h5ad")
+    refine_file(path + ".copy.h5ad", "batch", diagnose=False)
+    os.unlink(path + ".copy.h5ad")
+calls, at = 0, max(calls, 1)
+from scbatchprox.cli.app import app
+app(["refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose"])
+"""
+
 
 class TestRefine:
     def test_out_and_model(self, path, adata, tmp_path):
@@ -110,6 +134,7 @@ class TestRefine:
         before = path.read_bytes()
         script = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
 from scbatchprox.cells import file as stream
 from scbatchprox.io.formats import h5ad
 real = h5ad._H5adWriter.write
@@ -127,6 +152,19 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         assert "Traceback" not in done.stderr
         assert path.read_bytes() == before
         assert os.listdir(tmp_path) == ["cells.h5ad"]
+
+    @pytest.mark.parametrize("call", ["first", "last"])
+    @pytest.mark.parametrize("method", ["seek", "readinto", "write", "truncate", "flush"])
+    def test_interrupted_inside_the_file_object(self, path, method, call):
+        """HDF5 calls these methods, and an exception cannot pass through it."""
+        before = path.read_bytes()
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTING, path, method, call], capture_output=True, text=True
+        )
+        assert done.returncode == 130, done.stderr
+        assert done.stderr.splitlines()[-1] == "Error: Interrupted."
+        assert path.read_bytes() == before
+        assert os.listdir(path.parent) == [path.name]
 
     def test_quiet_prints_nothing(self, path):
         done = command("refine", path, "--batch-key", "batch", "--in-place", "--quiet")

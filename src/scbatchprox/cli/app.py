@@ -17,6 +17,7 @@ from .bench import bench
 from .embed import embed
 from .evaluate import evaluate
 from .output import Output
+from .usage import PlainGroup
 
 if TYPE_CHECKING:
     from ..api.estimator import BatchProx
@@ -25,6 +26,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="scbatchprox",
+    cls=PlainGroup,
     help="Refine single-cell embeddings batch by batch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -130,7 +132,9 @@ def refine(
                 output.print_line(f"{batch}: {verdict}")
         else:
             output.print_line("no verdicts were made; --diagnose gives one per batch")
-        output.print_line(f"wrote {target_path or path}" + (f"\nwrote {model}" if model else ""))
+        output.print_line(
+            *(f"wrote {written}" for written in (target_path or path, model) if written)
+        )
         output.print_json(
             _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
         )
@@ -222,10 +226,10 @@ def inspect(
         facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
         output.print_table(model.movement())
         for part in ("params", "provenance"):
-            output.print_line(f"\n{part}")
+            output.print_line("", part)
             for name, value in facts[part].items():
                 output.print_line(f"  {name:<18} {value}")
-        output.print_line(f"\n{facts['written_by']}; {model.n_features_in_} coordinates")
+        output.print_line("", f"{facts['written_by']}; {model.n_features_in_} coordinates")
         output.print_json(facts)
 
 

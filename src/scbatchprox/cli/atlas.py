@@ -123,7 +123,7 @@ def add(
         for batch, row in arrival.judgement.iterrows():
             output.print_line(words.judgement(batch, row))
         done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
-        output.print_line(f"{done}" + (f"\nwrote {scores}" if scores else ""))
+        output.print_line(done, *([f"wrote {scores}"] if scores else []))
         output.print_json(_state(at) | _judgement(arrival))
 
 

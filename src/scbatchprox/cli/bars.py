@@ -25,6 +25,7 @@ class _Count(ProgressColumn):
 def bars_of(console: Console, *, cells: bool, silent: bool) -> Progress:
     """Return bars for a console, in cells or in other units; silent bars print nothing."""
     return Progress(
-        TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.description:<8}", markup=False), BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
         _RowsPerSecond() if cells else _Count(), TimeRemainingColumn(), console=console, disable=silent,
     )  # fmt: skip

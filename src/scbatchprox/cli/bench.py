@@ -79,13 +79,6 @@ def bench(
 ) -> None:
     """Run an experiment of the paper, on its data or on yours, and write a page about it."""
     output = Output(quiet, verbose, as_json)
-
-    def note(sentence: str) -> None:
-        from rich.text import Text
-
-        if not (quiet or as_json):
-            output.err.print(Text(sentence))
-
     with output.handle_errors():
         from ..bench.datasets import data_folder
         from ..bench.experiments import EXPERIMENTS, read_config, run
@@ -127,10 +120,12 @@ def bench(
                         data_dir=data_dir,
                         insist=bool(data) and not everything,
                         progress=progress,
-                        note=note,
+                        note=output.print_note,
                     )
                 except KeyboardInterrupt:
-                    note(f"Finished rows are kept in {out}; run the same command to continue.")
+                    output.print_note(
+                        f"Finished rows are kept in {out}; run the same command to continue."
+                    )
                     raise
             facts[which] = _report(output, which, done)
         if not any(found["rows"] for found in facts.values()):

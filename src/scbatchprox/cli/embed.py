@@ -107,7 +107,8 @@ def fit(
         facts = _facts(fitted, out) | {"n_cells": cells.n_obs, "n_genes": cells.n_vars}
         output.print_line(
             f"{method.value} of {cells.n_obs:,} cells: {facts['n_genes_used']:,} of {cells.n_vars:,} "
-            f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}\nwrote {out}"
+            f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}",
+            f"wrote {out}",
         )
         output.print_json(facts)
 
@@ -150,7 +151,7 @@ def apply(
         )
     with output.handle_errors():
         written = str(place or path)
-        output.print_line(f"{report}\nwrote {written}")
+        output.print_line(report, f"wrote {written}")
         output.print_json(
             _facts(reference, upstream) | {"written": written, "genes": report.facts()}
         )
@@ -191,7 +192,8 @@ def surgery(
         grown.save(out)
         new = grown.batches[len(reference.batches) :]
         output.print_line(
-            f"added weights for {', '.join(new)} to those of {len(reference.batches)} batches\nwrote {out}"
+            f"added weights for {', '.join(new)} to those of {len(reference.batches)} batches",
+            f"wrote {out}",
         )
         output.print_json(_facts(grown, out) | {"added": list(new), "batches": list(grown.batches)})
 

@@ -87,7 +87,7 @@ def evaluate(
         output.print_table(_table(found))
         _show_movement(output, found)
         if out is not None:
-            output.print_line(f"\nwrote {out}")
+            output.print_line("", f"wrote {out}")
         output.print_json(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
 
 
@@ -126,7 +126,7 @@ def _show_movement(output: Output, found: Comparison) -> None:
         numbers = ["moved", "relative", "neighbours_kept"]
         rows = rows[["name", "kind", "n"]].join(rows[numbers].map(_distance)).set_index("name")
         output.print_line(
-            f"\nFrom {first} to {rep}, cells of each batch and each rare type moved by"
+            "", f"From {first} to {rep}, cells of each batch and each rare type moved by"
         )
         output.print_table(rows)
 

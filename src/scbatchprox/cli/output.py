@@ -18,13 +18,17 @@ import typer
 
 from ..errors import InputError
 from ..progress import Progress as Callback
+from .plain import plain
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
 __all__ = ["Output"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+#: Columns of a file or a pipe: it has no width, and names must not be cut.
+UNLIMITED = 1_000_000
 
 
 @dataclass
@@ -41,7 +45,8 @@ class Output:
 
         # Soft wrapping keeps a sentence on one line in a log file.
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.out = Console(highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else UNLIMITED
+        self.out = Console(highlight=False, soft_wrap=True, width=width)
         # Only the log of this package: users do not need those of other packages.
         log = logging.getLogger(__name__.split(".")[0])
         log.handlers = [_Log(self)]
@@ -71,21 +76,15 @@ class Output:
             self._fail(FAILURE, f"Unexpected {type(error).__name__}: {error}.{hint}")
 
     def _warn(self, message: Warning | str, *_: object) -> None:
-        from rich.text import Text
-
         if not self.quiet:
-            self.err.print(
-                Text("Warning: ", style="bold yellow").append(str(message), style="default")
-            )
+            _print(self.err, message, title="Warning: ", style="bold yellow")
 
     def _fail(self, code: int, sentence: str) -> None:
-        from rich.text import Text
-
         if self.verbose:
-            traceback.print_exc()
+            _print(self.err, *traceback.format_exc().splitlines())
         if self.as_json:
             print(json.dumps({"error": sentence, "exit_code": code}))
-        self.err.print(Text("Error: ", style="bold red").append(sentence, style="default"))
+        _print(self.err, sentence, title="Error: ", style="bold red")
         raise typer.Exit(code)
 
     @contextmanager
@@ -99,33 +98,40 @@ class Output:
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(plain(stage, self.err.encoding), total=total)
             bars.update(tasks[stage], completed=done)
 
         with bars:
             yield report
 
-    def print_line(self, sentence: str) -> None:
-        """Print a line of text."""
-        from rich.text import Text
-
+    def print_line(self, *sentences: object) -> None:
+        """Print each sentence on a line of its own."""
         if not (self.quiet or self.as_json):
-            self.out.print(Text(sentence))
+            _print(self.out, *sentences)
+
+    def print_note(self, *sentences: object) -> None:
+        """Print lines on the progress of the work, on stderr."""
+        if not (self.quiet or self.as_json):
+            _print(self.err, *sentences)
 
     def print_table(self, table: pd.DataFrame) -> None:
         """Print a table as text."""
         if self.quiet or self.as_json:
             return
         from rich.table import Table
+        from rich.text import Text
+
+        def text(value: object) -> Text:
+            return Text(plain(value, self.out.encoding))  # never markup: "[red]" is a name
 
         drawn = Table(box=None, header_style="bold", pad_edge=False)
         for name in [table.index.name or "", *table.columns]:
             title = str(name).replace("_", " ")  # so that it can wrap to two lines
             # Names of batches are not wrapped, even on a narrow terminal.
             of_rows = name == table.index.name
-            drawn.add_column(title, justify="left" if of_rows else "right", no_wrap=of_rows)
+            drawn.add_column(text(title), justify="left" if of_rows else "right", no_wrap=of_rows)
         for row in table.itertuples():
-            drawn.add_row(*(_cell(value) for value in row))
+            drawn.add_row(*(text(_cell(value)) for value in row))
         self.out.print(drawn)
 
     def print_json(self, facts: dict[str, Any]) -> None:
@@ -135,16 +141,26 @@ class Output:
 
 
 class _Log(logging.Handler):
-    """Prints each record of the log on one line of stderr."""
+    """Prints each record of the log on stderr."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        from rich.text import Text
+        # More than one line only with a traceback, whose lines follow the message.
+        details = traceback.format_exception(*record.exc_info) if record.exc_info else []
+        message = f"{record.levelname:<8} {record.getMessage()}"
+        _print(self._output.err, message, *"".join(details).splitlines())
 
-        self._output.err.print(Text(f"{record.levelname:<8} {self.format(record)}"))
+
+def _print(console: Console, *lines: object, title: str = "", style: str = "") -> None:
+    """Print lines; what comes from data is neither markup nor a command to the terminal."""
+    from rich.text import Text
+
+    for line in lines:
+        shown = plain(line, console.encoding)
+        console.print(Text(title, style=style).append(shown, style="default" if title else None))
 
 
 def _cell(value: Any) -> str:

@@ -11,6 +11,7 @@ import pytest
 from anndata_files import contents, make, read, write
 from scbatchprox import InputError, refine_file
 from scbatchprox.io.formats import journal, open_cells
+from scbatchprox.io.formats.h5ad import changing
 from scbatchprox.io.formats.journal import JournaledFile, journal_of
 
 
@@ -98,6 +99,27 @@ class TestJournal:
         assert sent
         assert "X_pca_batchprox" in read(path).obsm
         assert os.listdir(path.parent) == [path.name]
+
+    @pytest.mark.parametrize("method", ["seek", "readinto", "write", "truncate", "flush"])
+    def test_ctrl_c_while_hdf5_uses_the_file(self, path, monkeypatch, method):
+        before, real, sent = path.read_bytes(), getattr(JournaledFile, method), []
+
+        def interrupting(self, *arguments):
+            if not sent:
+                sent.append(True)
+                signal.raise_signal(signal.SIGINT)
+            return real(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(JournaledFile, method, interrupting)
+            with pytest.raises(KeyboardInterrupt), changing(path) as file:
+                file["obs"].attrs["new"] = 1
+        assert sent
+        assert path.read_bytes() == before
+        with changing(path) as file:
+            file["obs"].attrs["new"] = 1
+        with h5py.File(path) as file:
+            assert file["obs"].attrs["new"] == 1
 
     def test_another_process_does_not_undo_a_running_commit(self, path, monkeypatch):
         real, answers = os.pwrite, []

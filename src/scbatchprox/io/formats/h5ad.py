@@ -20,7 +20,7 @@ from ...errors import BadValue
 from ..atomic import replacing
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
-from .journal import JournaledFile, recover
+from .journal import JournaledFile, deferred_signals, recover
 
 __all__ = ["H5adFile", "changing"]
 
@@ -71,7 +71,7 @@ class H5adFile(CellFile):
     ) -> Iterator[Writer]:
         """Open a writer for a result in this file, or in a copy of it."""
         if out is None:
-            with changing(self.path) as file:
+            with _journaled(self.path) as file:
                 yield _H5adWriter(file, key, shape, dtype)
         else:
             with replacing(out) as temporary:
@@ -82,11 +82,25 @@ class H5adFile(CellFile):
 
 @contextmanager
 def changing(path: Path) -> Iterator[h5py.File]:
-    """Yield an HDF5 file to change in place; all changes take effect at the end, or none do."""
+    """Yield an HDF5 file for a short change in place; all changes take effect at the end, or none do."""
+    with _journaled(path) as file, deferred_signals():
+        yield file
+
+
+@contextmanager
+def _journaled(path: Path) -> Iterator[h5py.File]:
+    """Yield an HDF5 file to change in place; the caller defers signals while it uses the file."""
     journaled = JournaledFile(path)
+    file = None
     try:
-        with h5py.File(journaled, "r+") as file:
+        try:
+            with deferred_signals():
+                file = h5py.File(journaled, "r+")
             yield file
+        finally:
+            if file is not None:
+                with deferred_signals():
+                    file.close()
         journaled.commit()
     except BaseException:
         journaled.discard()
@@ -96,6 +110,9 @@ def changing(path: Path) -> Iterator[h5py.File]:
 
 
 class _H5adWriter(Writer):
+    """Ctrl-C waits for the end of a method: the file may be a JournaledFile."""
+
+    @deferred_signals()
     def __init__(
         self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
@@ -107,10 +124,12 @@ class _H5adWriter(Writer):
         self._data = file.create_dataset(self._partial, shape, dtype)
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
+    @deferred_signals()
     def write(self, lo: int, block: np.ndarray) -> None:
         """Write rows, starting at row ``lo``."""
         self._data[lo : lo + len(block)] = block
 
+    @deferred_signals()
     def finish(self, record: dict[str, Any]) -> None:
         """Add the record to ``uns`` and give the result its name."""
         if self._key in self._file["obsm"]:

@@ -25,7 +25,7 @@ from ...errors import BadValue
 from ..atomic import replacing, sync_folder
 from ..locks import lock, unlock
 
-__all__ = ["JournaledFile", "journal_of", "recover"]
+__all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
 
 PAGE = 4096
 MAGIC = b"scbatchprox journal 1\n"
@@ -87,7 +87,10 @@ def _undo(fd: int, path: Path) -> None:
 
 
 class JournaledFile:
-    """A file object for h5py whose changes take effect at :meth:`commit`, or never."""
+    """A file object for h5py whose changes take effect at :meth:`commit`, or never.
+
+    Use it within :func:`deferred_signals`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,7 +183,7 @@ class JournaledFile:
         pages = [
             (page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
         ]
-        with _deferred_signals():
+        with deferred_signals():
             with replacing(journal_of(self.path)) as temporary:
                 entries = [struct.pack("<QI", at, len(old)) + old + new for at, old, new in pages]
                 temporary.write_bytes(MAGIC + b"".join(entries))
@@ -220,8 +223,14 @@ class JournaledFile:
 
 
 @contextmanager
-def _deferred_signals() -> Iterator[None]:
-    """Delay SIGINT (Ctrl-C) and SIGTERM until the end of a block that takes a few milliseconds."""
+def deferred_signals() -> Iterator[None]:
+    """Delay SIGINT (Ctrl-C) and SIGTERM until the end of a short block.
+
+    For a commit, and for calls of h5py on a :class:`JournaledFile`. HDF5 calls the methods of the file
+    object and may ignore that one has raised. The next one then runs with a KeyboardInterrupt pending,
+    and Python makes a SystemError of it. A method cannot prevent this itself: the signal is often
+    handled before its first line.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python handles signals only in the main thread
         return
@@ -233,7 +242,8 @@ def _deferred_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        # SIGINT last: its handler may raise at once, and nothing must remain to be restored.
+        for number, handler in reversed(before.items()):
             signal.signal(number, handler)
     if received:
         signal.raise_signal(received[0])
