@@ -276,10 +276,6 @@ class Atlas(AtlasReader):
         far_cells: list[int] | None,
         dry_run: bool,
     ) -> Arrival:
-        n = moments.by_batch.n
-        if not n.size or not n.all():
-            empty = moments.batches[n == 0].tolist()
-            raise BadValue(f"Expected cells in every batch, found none in {some_of(empty)}.")
         after = after_adding(before, moments, policy, self._blank())
         judgement = judge_arrival(before, moments, after)
         if far_cells is not None:

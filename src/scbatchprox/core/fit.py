@@ -185,6 +185,7 @@ class Fit:
     def refitted(self, more: Moments, method: Method) -> Fit:
         """Add cells and fit all batches together."""
         method.rule.check(more)
+        check_cells_in_every_batch(more)
         self._check_own("refit")
         return Fit.of(method, self.moments.merge(more))
 

@@ -175,6 +175,8 @@ class Moments(OfBatches):
     @property
     def by_batch(self) -> Moments:
         """Moments of whole batches."""
+        if self.one_each and self.anchors is None:
+            return self
         if self.one_each:
             return Moments.per_batch(self.batches, self.n, self.mean, self.m2)
         at = self.start[:-1]

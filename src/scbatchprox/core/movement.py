@@ -26,7 +26,7 @@ def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
     v = shift + rows.mean * u
     share = (rows.n / moments.n[rows.batch])[:, None]
     moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
-    mean_moved = np.add.reduceat(share * v, at)
+    mean_moved = displacement(rows, scale, shift)
     spread = np.sqrt(moments.var.sum(1))
     return pd.DataFrame(
         {

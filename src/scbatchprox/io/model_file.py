@@ -138,9 +138,10 @@ def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
     for name, kinds in (("solver", SOLVERS), ("target", TARGETS)):
         if isinstance(params.get(name), dict):
             options = dict(params[name])
-            options.pop("ridge", None)  # an option of populations in version 0.1.0
-            if "settings" in options:
-                options["settings"] = PopulationSettings.from_json(options["settings"])
+            if options["name"] == "population":  # other targets may have options of these names
+                options.pop("ridge", None)  # an option of version 0.1.0
+                if "settings" in options:
+                    options["settings"] = PopulationSettings.from_json(options["settings"])
             params[name] = kinds[options.pop("name")](**options)
     # In version 0.1.0 the options of the moment target were parameters of the estimator.
     old = {name: params.pop(name) for name in ("variance_matching", "eps") if name in params}
@@ -179,7 +180,7 @@ def _to_json(what: str, value: Any, kinds: Mapping[str, Any]) -> Any:
     for name, kind in kinds.items():
         if type(value) is kind:
             options = {f.name: getattr(value, f.name) for f in fields(value)}
-            if isinstance(options.get("settings"), PopulationSettings):
+            if name == "population":
                 options["settings"] = options["settings"].to_json()
             return {"name": name} | {key: plain(option) for key, option in options.items()}
     raise BadType(f"Expected a {what} that can be saved ({', '.join(kinds)}), found {value!r}.")
