@@ -1,4 +1,4 @@
-"""Locks: one writer at a time. A killed process holds no lock.
+"""Locks: one writer, or any number of readers, at a time. A killed process holds no lock.
 
 A lock is taken on the file or folder itself, by ``filelock.lock_descriptor``, not on a lock file beside it.
 There are three reasons. HDF5 locks its files in the same way, so we notice other programs that have an
@@ -7,6 +7,10 @@ There are three reasons. HDF5 locks its files in the same way, so we notice othe
 Two systems do need a lock file, ``.NAME.lock``: Windows, where locks exclude readers and a folder cannot be
 locked; and NFS, for folders only. The lock file is never removed: a process that opened it before the
 removal and one that creates it afterwards would lock different files.
+
+Readers of files that are changed in place share the lock, by ``flock`` on a descriptor open for reading.
+``filelock`` and HDF5 use ``flock`` too, so all of them exclude each other. Where there are no locks nothing
+is written in place, so that readers need none.
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import BadValue, InUse
 
-__all__ = ["lock", "locked", "locked_by", "unlock"]
+__all__ = ["lock", "locked", "locked_by", "share", "unlock"]
 
 _WINDOWS = sys.platform == "win32"
 
@@ -38,12 +42,24 @@ def lock(path: Path, name: str | None = None, *, create: bool = False) -> int:
     return handle
 
 
+def share(path: Path) -> int:
+    """Open a file for reading, and lock it against writers if possible; return its descriptor."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        _take_shared(handle, str(path))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
 def unlock(handle: int) -> None:
     """Release a lock and close its file."""
     from filelock import unlock_descriptor
 
     try:
-        unlock_descriptor(handle)  # closing is not enough: forked processes would keep it
+        with suppress(OSError):  # of a shared lock where there are no locks
+            unlock_descriptor(handle)  # closing is not enough: forked processes would keep it
     finally:
         os.close(handle)
 
@@ -101,3 +117,19 @@ def _take(handle: int, name: str) -> None:
         raise InUse(
             f"Expected {name} to be free to write to, found it in use elsewhere; try again later."
         )
+
+
+def _take_shared(handle: int, name: str) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES):
+            raise InUse(
+                f"Expected {name} to be free to read, found it in use elsewhere: it is open for writing, "
+                f"perhaps in another process; try again later."
+            ) from None
+        # There are no locks here, so nobody writes in place.

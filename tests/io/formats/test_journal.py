@@ -1,14 +1,19 @@
 """The journal of .h5ad files that are changed in place: a commit is complete or undone."""
 
+import hashlib
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 
 import h5py
+import numpy as np
 import pytest
 
 from anndata_files import contents, make, read, write
+from command_line import command
 from scbatchprox import InputError, refine_file
 from scbatchprox.io.formats import journal, open_cells
 from scbatchprox.io.formats.h5ad import changing
@@ -192,3 +197,232 @@ class TestJournal:
         )
         assert changed <= 8
         assert len(after) > size
+
+
+class TestBelieved:
+    """A journal is verified before a byte of the file is written."""
+
+    @pytest.fixture
+    def interrupted(self, rng, tmp_path_factory):
+        """A file whose commit stopped after one page, and its content before."""
+        path = tmp_path_factory.mktemp("interrupted") / "cells.h5ad"
+        write(make(rng), path, "h5ad")
+        before = contents(path)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            TestJournal().change(path, 1, patch)
+        return path, before
+
+    @pytest.fixture
+    def path(self, interrupted, tmp_path):
+        """A copy of the file and its journal, which is restored as well as the original."""
+        for source in (interrupted[0], journal_of(interrupted[0])):
+            shutil.copy(source, tmp_path)
+        return tmp_path / "cells.h5ad"
+
+    @pytest.fixture
+    def before(self, interrupted):
+        return interrupted[1]
+
+    def pages(self, path):
+        """The offsets, old bytes and new bytes in a journal, by the description of its format."""
+        raw = journal_of(path).read_bytes()
+        assert raw.startswith(b"scbatchprox journal 2\n")
+        assert hashlib.sha256(raw[:-32]).digest() == raw[-32:]
+        length, n_pages = struct.unpack_from("<QQ", raw, 22)
+        assert length == path.stat().st_size
+        at, found = 38, []
+        for _ in range(n_pages):
+            offset, size = struct.unpack_from("<QI", raw, at)
+            old, new = raw[at + 12 : at + 12 + size], raw[at + 12 + size : at + 12 + 2 * size]
+            found.append((offset, old, new))
+            at += 12 + 2 * size
+        assert at == len(raw) - 32
+        return found
+
+    def old_journal(self, path, pages):
+        """Replace the journal by one of version 1."""
+        entries = [struct.pack("<QI", at, len(old)) + old + new for at, old, new in pages]
+        journal_of(path).write_bytes(b"scbatchprox journal 1\n" + b"".join(entries))
+
+    def refused(self, path, message):
+        """Opening is refused in one sentence that names the journal, and nothing is written."""
+        files = {p: p.read_bytes() for p in path.parent.iterdir()}
+        with pytest.raises(InputError, match=message) as caught:
+            open_cells(path)
+        assert str(journal_of(path)) in str(caught.value)
+        assert str(caught.value).count(". ") == 0
+        assert {p: p.read_bytes() for p in path.parent.iterdir()} == files
+
+    def test_a_flipped_bit_anywhere(self, path):
+        journal, rng = journal_of(path), np.random.default_rng(1)
+        whole = journal.read_bytes()
+        first = range(22, 60)  # lengths, number of pages, first offset and size
+        for at in [*first, *rng.integers(22, len(whole), 60), len(whole) - 1]:
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << int(rng.integers(8))
+            journal.write_bytes(damaged)
+            self.refused(path, "found a damaged one at")
+        journal.write_bytes(whole)
+        open_cells(path).close()
+        assert not journal.exists()
+
+    def test_cut_short(self, path):
+        whole = journal_of(path).read_bytes()
+        for length in (0, 1, 21, 22, 30, 38, 60, len(whole) // 2, len(whole) - 1):
+            journal_of(path).write_bytes(whole[:length])
+            self.refused(path, "found a damaged one at")
+
+    def test_another_file_in_its_place(self, path):
+        journal_of(path).write_bytes(b"notes of the user")
+        self.refused(path, "Expected a journal of scbatchprox, found another file at")
+        journal_of(path).unlink()
+        journal_of(path).mkdir()
+        with pytest.raises(InputError, match="Expected to read the journal"):
+            open_cells(path)
+
+    def test_the_command_says_so(self, path):
+        whole = journal_of(path).read_bytes()
+        journal_of(path).write_bytes(whole[:-1])
+        found = path.read_bytes()
+        done = command("refine", path, "--batch-key", "batch", "--in-place")
+        assert done.returncode == 2
+        words = " ".join(done.stderr.split())
+        assert "found a damaged one at" in words
+        assert "Traceback" not in words
+        assert path.read_bytes() == found
+
+    @pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
+    def test_a_page_that_was_half_written(self, path, before, part):
+        """As after a power cut, in each page, from its beginning and from its end."""
+        pages, left = self.pages(path), path.read_bytes()
+        whole = journal_of(path).read_bytes()
+        torn = 0
+        for offset, old, new in pages:
+            changed = np.flatnonzero(np.frombuffer(old, "u1") != np.frombuffer(new, "u1"))
+            written = int(np.quantile(changed, part)) + 1 if changed.size else 0
+            for page in (new[:written] + old[written:], old[:written] + new[written:]):
+                content = bytearray(left)
+                content[offset : offset + len(page)] = page
+                path.write_bytes(content)
+                journal_of(path).write_bytes(whole)
+                open_cells(path).close()
+                assert not journal_of(path).exists()
+                assert contents(path) == before
+                torn += page not in (old, new)
+        assert torn
+
+    def test_another_file_that_took_the_name(self, path, tmp_path):
+        """Of the same length, with the same pages but for one byte, or of another length."""
+        offset, old, new = max(self.pages(path))
+        same = next(i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a == b)
+        other = bytearray(path.read_bytes())
+        other[offset + same] ^= 1
+        left = path.read_bytes()
+        for content in (bytes(other), left + b"more", left[:-1], make_other(tmp_path, len(left))):
+            temporary = tmp_path / "other"
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+            self.refused(path, "found that it was changed since; delete")
+
+    def test_a_copy_from_before_that_was_put_back(self, path, before):
+        """It has another length, but nothing in it is to be restored."""
+        pages, content = self.pages(path), bytearray(path.read_bytes())
+        for offset, old, _ in pages:
+            content[offset : offset + len(old)] = old
+        path.write_bytes(content + b"of another length")
+        open_cells(path).close()
+        assert not journal_of(path).exists()
+        assert path.read_bytes() == content + b"of another length"
+        assert contents(path) == before
+
+    def test_version_1_is_restored(self, path, before):
+        self.old_journal(path, self.pages(path))
+        open_cells(path).close()
+        assert not journal_of(path).exists()
+        assert contents(path) == before
+
+    def test_version_1_with_damage(self, path):
+        """It has no checksum: offsets must be in the file, lengths in the journal."""
+        pages = self.pages(path)
+        self.old_journal(path, pages)
+        whole = journal_of(path).read_bytes()
+        last = 22 + sum(12 + 2 * len(old) for _, old, _ in pages[:-1])
+        for at, bit in [(last + 6, 0), (last + 5, 7), (last + 8, 6), (last + 11, 7), (last, 0)]:
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << bit
+            journal_of(path).write_bytes(damaged)
+            self.refused(path, "found a damaged one at")
+        # The huge file: an offset and a size that leave nothing to compare.
+        huge = struct.pack("<QI", 1 << 50, 1 << 31)
+        journal_of(path).write_bytes(whole[:last] + huge + whole[last + 12 :])
+        self.refused(path, "found a damaged one at")
+        for cut in (1, 100, 5000):
+            journal_of(path).write_bytes(whole[:-cut])
+            self.refused(path, "found a damaged one at")
+
+    def test_restoring_is_repeated_if_it_is_interrupted(self, path, before, monkeypatch):
+        whole, real = journal_of(path).read_bytes(), os.pwrite
+        with open(path, "r+b") as file:  # as if the commit was stopped after its last page
+            for offset, _, new in self.pages(path):
+                file.seek(offset)
+                file.write(new)
+        for stop in range(len(self.pages(path))):
+            count = []
+
+            def stopping(fd, data, offset, stop=stop, count=count):
+                count.append(offset)
+                if len(count) > stop:
+                    raise KeyboardInterrupt
+                return real(fd, data, offset)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pwrite", stopping)
+                with pytest.raises(KeyboardInterrupt):
+                    open_cells(path)
+            assert journal_of(path).read_bytes() == whole
+        open_cells(path).close()
+        assert contents(path) == before
+
+    def test_a_failure_to_undo_keeps_what_is_needed(self, rng, tmp_path, monkeypatch):
+        """A disk that fails for good during a commit: the next opening restores the file."""
+        path = tmp_path / "new" / "cells.h5ad"
+        path.parent.mkdir()
+        write(make(rng), path, "h5ad")
+        before, real, count = contents(path), os.pwrite, []
+
+        def failing(fd, data, offset):
+            if journal_of(path).exists():
+                count.append(offset)
+                if len(count) > 1:
+                    raise OSError(5, "Input/output error")
+            return real(fd, data, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                refine_file(path, "batch")
+        assert journal_of(path).exists()
+        open_cells(path).close()
+        assert contents(path) == before
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+    def test_no_permission_to_restore(self, path):
+        path.chmod(0o444)
+        with pytest.raises(InputError, match="Expected permission to write to .* half changed"):
+            open_cells(path)
+
+    def test_in_use_elsewhere(self, path, before):
+        """Another program that reads a half changed file keeps us from restoring it."""
+        with h5py.File(path, "r"):
+            with pytest.raises(InputError, match="interrupted run .* found it in use elsewhere"):
+                open_cells(path)
+            assert journal_of(path).exists()
+        open_cells(path).close()
+        assert contents(path) == before
+
+
+def make_other(folder, length):
+    """Another .h5ad file, of a given length."""
+    path = folder / "made.h5ad"
+    write(make(np.random.default_rng(7), n=300), path, "h5ad")
+    return path.read_bytes()[:length].ljust(length, b"\0")

@@ -1,10 +1,19 @@
-"""``.h5ad`` files: rows are read and written by h5py; nothing else is loaded."""
+"""``.h5ad`` files: rows are read and written by h5py; nothing else is loaded.
+
+A file that is open for reading has a shared lock, so that no other process changes it in place meanwhile.
+To write in place the lock must become exclusive, and systems differ in how they do this: most give up the
+shared lock first, and another process may be faster. So we give it up ourselves, take the exclusive one or
+fail at once, and then check that the file is still the one that was read. Of two processes that want to
+write in place one fails, and none waits for the other. Workers of a cluster take no locks: the process
+that started them has one.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +25,12 @@ import pandas as pd
 from anndata.io import write_elem
 
 from ...core.checks import some_of
-from ...errors import BadValue
+from ...errors import BadValue, InUse
 from ..atomic import replacing
+from ..locks import share, unlock
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
-from .journal import JournaledFile, deferred_signals, recover
+from .journal import JournaledFile, deferred_signals, journal_of, recover
 
 __all__ = ["H5adFile", "changing"]
 
@@ -31,28 +41,39 @@ class H5adFile(CellFile):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         try:
-            if not worker:
-                recover(path)
-                h5py.File(
-                    path, "r"
-                ).close()  # takes HDF5's lock, so fails if another process is writing
-            self._file = _unlocked(path)
-        except BlockingIOError:
-            raise BadValue(
-                f"Expected {path} to be free to read, found it open for writing in another process."
-            ) from None
+            handle = os.open(path, os.O_RDONLY) if worker else _shared(path)
+            self._handle, self._read = handle, os.fstat(handle)
+            #: Gives up the lock, once; also if the file is never closed.
+            self._release = weakref.finalize(self, unlock, handle)
+            try:
+                self._file = self._opened()
+            except BaseException:
+                self._release()
+                raise
         except OSError as error:
             raise BadValue(
                 f"Expected an .h5ad file, found {path}, which is damaged or of another kind ({error})."
             ) from None
-        if "obs" not in self._file:
-            names = some_of(self._file)
-            self._file.close()
-            raise BadValue(f"Expected an .h5ad file, found {path} without obs; available: {names}.")
+
+    def _opened(self) -> h5py.File:
+        """Open the file by h5py and check it."""
+        if not self.worker:
+            _check_no_writer(self.path)
+        file = _unlocked(self.path)
+        problem = None
+        if not os.path.samestat(os.stat(self.path), self._read):
+            problem = f"{self.path}, which was replaced while it was opened; try again"
+        elif "obs" not in file:
+            problem = f"{self.path} without obs; available: {some_of(file)}"
+        if problem:
+            file.close()
+            raise BadValue(f"Expected an .h5ad file, found {problem}.")
+        return file
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, then give up its lock."""
         self._file.close()
+        self._release()
 
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
@@ -71,11 +92,15 @@ class H5adFile(CellFile):
     ) -> Iterator[Writer]:
         """Open a writer for a result in this file, or in a copy of it."""
         if out is None:
-            with _journaled(self.path) as file:
-                yield _H5adWriter(file, key, shape, dtype)
+            self._release()
+            try:
+                with _journaled(self.path, self._read) as file:
+                    yield _H5adWriter(file, key, shape, dtype)
+            finally:
+                self.close()  # it has no lock any more, so nothing may be read
         else:
             with replacing(out) as temporary:
-                _copy(self.path, temporary)
+                _copy(self._handle, temporary)
                 with h5py.File(temporary, "r+") as file:
                     yield _H5adWriter(file, key, shape, dtype)
 
@@ -88,9 +113,9 @@ def changing(path: Path) -> Iterator[h5py.File]:
 
 
 @contextmanager
-def _journaled(path: Path) -> Iterator[h5py.File]:
+def _journaled(path: Path, read: os.stat_result | None = None) -> Iterator[h5py.File]:
     """Yield an HDF5 file to change in place; the caller defers signals while it uses the file."""
-    journaled = JournaledFile(path)
+    journaled = JournaledFile(path, read)
     file = None
     try:
         try:
@@ -141,6 +166,42 @@ class _H5adWriter(Writer):
         write_elem(uns, self._key, record)
 
 
+def _shared(path: Path) -> int:
+    """Open a file and share its lock; first restore it if a killed process left it half changed."""
+    while True:
+        try:
+            handle = share(path)
+        except InUse:
+            if not _writes_itself(path):
+                raise
+            return os.open(path, os.O_RDONLY)
+        if not journal_of(path).exists():
+            return handle
+        # No commit is running, since that needs the whole lock; and so does restoring.
+        unlock(handle)
+        recover(path)
+
+
+def _writes_itself(path: Path) -> bool:
+    """Whether this process has a file open for writing by HDF5; it may read what it writes."""
+    try:
+        with h5py.File(path, "r") as file:  # takes HDF5's lock, unless it is ours already
+            return bool(file.id.get_intent() & h5py.h5f.ACC_RDWR)
+    except OSError:
+        return False
+
+
+def _check_no_writer(path: Path) -> None:
+    """Open a file as HDF5 would, with its lock and its own mark of files that are being written."""
+    try:
+        h5py.File(path, "r").close()
+    except OSError as error:
+        if "flag values don't match" not in str(
+            error
+        ):  # this process has it open without that lock
+            raise
+
+
 def _unlocked(path: Path) -> h5py.File:
     """Open for reading without HDF5's lock, which would block our own writer."""
     try:
@@ -156,9 +217,10 @@ def _group(file: h5py.File, name: str) -> h5py.Group:
     return file[name]
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file by the operating system if possible; some file systems then share the blocks."""
-    with open(source, "rb") as a, open(target, "wb") as b:
+def _copy(source: int, target: Path) -> None:
+    """Copy an open file by the operating system if possible; some file systems then share the blocks."""
+    with open(source, "rb", closefd=False) as a, open(target, "wb") as b:
+        a.seek(0)
         size = os.fstat(a.fileno()).st_size
         try:
             done = 0

@@ -8,27 +8,36 @@ writes them at once, and a journal beside the file holds the old bytes while it 
 If the process is killed before the commit, the file has its old content, and unused bytes at its end that
 the next write reuses. If it is killed during the commit, the journal exists, and the next time the file
 is opened the old content is restored.
+
+A journal is believed only if its checksum holds. It is written by a rename after a sync, so a journal that
+is cut short or has a wrong checksum was damaged later, and nothing is restored from it.
+
+A journal must not be applied to another file that has taken the name since, or to one that another program
+has changed. The number of the inode does not tell: a copy of a file and its journal should be restored
+too, and a program that changes the file keeps the inode. The content does: the file must have the length
+of the commit, and each byte of the journal's pages must be the old one or the new one. A power cut may
+leave any mixture of these, in a page that was half written; but where old and new bytes are equal, which is
+nearly everywhere, the file must have them. If all pages are old, there is nothing to restore, and the
+journal is removed: someone may have put back a copy of the file, of any length.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...errors import BadValue
+from ...errors import BadValue, InUse
 from ..atomic import replacing, sync_folder
 from ..locks import lock, unlock
+from .journal_format import PAGE, Damaged, Journal, NotAJournal, Page, pack, unpack
 
 __all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
 
-PAGE = 4096
-MAGIC = b"scbatchprox journal 1\n"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -39,13 +48,27 @@ def journal_of(path: Path) -> Path:
 
 
 def recover(path: Path) -> None:
-    """Restore the old content of a file if its process died during a commit."""
-    if journal_of(path).exists():
-        fd = _locked(path)  # so that a commit that is still running is not undone
-        try:
-            _undo(fd, path)
-        finally:
-            unlock(fd)
+    """Restore the old content of a file if its process died during a commit.
+
+    To be called when no commit is running.
+    """
+    if not journal_of(path).exists():
+        return
+    why = "to be restored, because an interrupted run left it half changed"
+    try:
+        fd = _locked(path)
+    except InUse:
+        raise InUse(
+            f"Expected {path} to be free {why}, found it in use elsewhere; try again later."
+        ) from None
+    except OSError as error:  # no permission, or a disk that is read-only
+        raise BadValue(
+            f"Expected permission to write to {path}, which has {why}, found none ({error.strerror})."
+        ) from None
+    try:
+        _undo(fd, path)
+    finally:
+        unlock(fd)
 
 
 def _locked(path: Path) -> int:
@@ -60,42 +83,83 @@ def _locked(path: Path) -> int:
 def _undo(fd: int, path: Path) -> None:
     """Restore the old content of a locked file from its journal, if there is one."""
     journal = journal_of(path)
-    try:
-        raw = journal.read_bytes()
-    except FileNotFoundError:
+    size = os.fstat(fd).st_size
+    found = _read(journal, path, size)
+    if found is None:
         return
-    if not raw.startswith(MAGIC):
-        raise BadValue(f"Expected a journal of scbatchprox, found another file at {journal}.")
-    entry = struct.Struct("<QI")
-    at, pages = len(MAGIC), []
-    while at < len(raw):
-        offset, size = entry.unpack_from(raw, at)
-        at += entry.size
-        pages.append((offset, raw[at : at + size], raw[at + size : at + 2 * size]))
-        at += 2 * size
-    for offset, old, new in pages:
-        if os.pread(fd, len(old), offset) not in (old, new):
+    present = [os.pread(fd, len(page.old), page.offset) for page in found.pages]
+    if present != [page.old for page in found.pages]:
+        same = found.length in (None, size) and all(map(found.fits, found.pages, present))
+        if not same:
             raise BadValue(
                 f"Expected {path} as an interrupted run left it, found that it was changed since; "
                 f"delete {journal} if the file is correct."
             )
-    for offset, old, _ in pages:
-        os.pwrite(fd, old, offset)
-    os.fsync(fd)
+        for page in found.pages:
+            _write_all(fd, page.old, page.offset)
+    os.fsync(fd)  # also if all was old: perhaps another process was killed here, before its sync
     journal.unlink()
     sync_folder(journal.parent)
+
+
+def _read(journal: Path, path: Path, size: int) -> Journal | None:
+    """Read and verify the journal of a file; ``None`` if there is none."""
+    try:
+        return unpack(journal.read_bytes(), size)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadValue(
+            f"Expected to read the journal of an interrupted run at {journal}, found that this is not "
+            f"possible ({error.strerror})."
+        ) from None
+    except NotAJournal:
+        raise BadValue(
+            f"Expected a journal of scbatchprox, found another file at {journal}."
+        ) from None
+    except Damaged:
+        raise BadValue(
+            f"Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
+            f"a copy of the file, then delete the journal."
+        ) from None
+
+
+def _check_same(path: Path, before: os.stat_result, now: os.stat_result) -> None:
+    """Raise an error if a file was replaced or changed."""
+    if not os.path.samestat(before, now) or (
+        (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns)
+    ):
+        raise BadValue(
+            f"Expected {path} to stay as it was when it was read, found that it was changed since; "
+            f"try again."
+        )
+
+
+def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of the data; the system may take it in parts."""
+    view = memoryview(data)
+    while view:
+        n = os.pwrite(fd, view, offset)
+        view, offset = view[n:], offset + n
 
 
 class JournaledFile:
     """A file object for h5py whose changes take effect at :meth:`commit`, or never.
 
-    Use it within :func:`deferred_signals`.
+    Use it within :func:`deferred_signals`. ``read`` is the state of the file when it was read; the
+    changes are refused if it is another one by now.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read: os.stat_result | None = None) -> None:
         self.path = path
         self._fd = _locked(path)
-        _undo(self._fd, path)
+        try:
+            if read is not None:
+                _check_same(path, read, os.fstat(self._fd))
+            _undo(self._fd, path)
+        except BaseException:
+            self.close()
+            raise
         #: End of the old content. After a killed run the file itself is longer, so ask HDF5.
         self._old_end = _hdf5_end(self._fd)
         self._end = self._old_end
@@ -151,15 +215,12 @@ class JournaledFile:
         view = memoryview(data).cast("B")
         below = max(0, min(len(view), self._old_end - self._at))
         self._change_pages(self._at, view[:below])
-        above, at = view[below:], self._at + below
-        while above and self.failure is None:
+        if self.failure is None:
             try:
-                n = os.pwrite(self._fd, above, at)
+                _write_all(self._fd, view[below:], self._at + below)
             except OSError as error:
                 # An exception cannot pass through HDF5. It keeps writing, and the commit raises.
                 self.failure = error
-                break
-            above, at = above[n:], at + n
         self._at += len(view)
         self._end = max(self._end, self._at)
         return len(view)
@@ -181,15 +242,14 @@ class JournaledFile:
         os.ftruncate(self._fd, self._end)
         os.fsync(self._fd)
         pages = [
-            (page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
+            Page(page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
         ]
         with deferred_signals():
             with replacing(journal_of(self.path)) as temporary:
-                entries = [struct.pack("<QI", at, len(old)) + old + new for at, old, new in pages]
-                temporary.write_bytes(MAGIC + b"".join(entries))
+                temporary.write_bytes(pack(pages, self._end))
             try:
-                for offset, _, new in pages:
-                    os.pwrite(self._fd, new, offset)
+                for page in pages:
+                    _write_all(self._fd, page.new, page.offset)
                 os.fsync(self._fd)
             except BaseException:
                 _undo(self._fd, self.path)
@@ -200,7 +260,9 @@ class JournaledFile:
 
     def discard(self) -> None:
         """Remove data that was appended but not committed."""
-        os.ftruncate(self._fd, self._old_end)
+        # If even undoing failed, the journal is needed, and the file with the length that it tells.
+        if not journal_of(self.path).exists():
+            os.ftruncate(self._fd, self._old_end)
 
     def close(self) -> None:
         """Close the file; changes that were not committed are lost."""
