@@ -16,6 +16,7 @@ from ..core.labels import Labels, population_labels
 from ..errors import BadValue
 from ..io.formats import CellFile, Rows, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
+from ..io.formats.zarr_place import check_store_place
 from ..kernels.blocks import output_dtype
 from ..progress import Progress
 from .keys import as_keys, batch_labels
@@ -120,9 +121,10 @@ def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:
             f"Expected an output of the same kind as the input ({kind}), or .npy for only the refined "
             f"cells, found {Path(out).name!r}."
         )
-    if Path(out).is_dir() != (out_kind == ".zarr") and Path(out).exists():
-        wanted, found = ("file", "folder") if Path(out).is_dir() else ("folder", "file")
-        raise BadValue(f"Expected a {out_kind} {wanted}, or nothing, at {out}, found a {found}.")
+    if out_kind == ".zarr":
+        check_store_place(out)
+    elif Path(out).is_dir():
+        raise BadValue(f"Expected a {out_kind} file, or nothing, at {out}, found a folder.")
     if file.path.resolve() in Path(out).resolve().parents:
         raise BadValue(f"Expected an output outside of the input folder, found {out}.")
     if not Path(out).resolve().parent.is_dir():

@@ -45,6 +45,10 @@ def open_cells(
     """
     path = Path(path)
     module, name = SUFFIXES[kind_of(path)]
+    if kind_of(path) == ".zarr" and not path.exists():
+        from .zarr_place import restore
+
+        restore(path)  # a process may have been killed while it replaced the store
     if not path.exists():
         raise BadFile(f"Expected a file to read, found none at {path}.")
     if path.is_dir() != (kind_of(path) == ".zarr"):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
-import shutil
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +16,15 @@ from anndata.io import write_elem
 
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
-from ..atomic import replacing, sync_folder
-from ..locks import locked
+from ..atomic import sync_folder
+from ..locks import locked, unlock
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_rows
+from .journal import deferred_signals
+from .zarr_place import begin, check_store_place, put, restore, sweep
+from .zarr_place import discard as _remove
+from .zarr_result import changed, finish, move_in, ready_of, settle, sources_of, write_record
+from .zarr_tree import copy_store
 
 __all__ = ["ZarrFile"]
 
@@ -36,9 +37,8 @@ class ZarrFile(CellFile):
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
-        if not worker and ready_of(path).exists():
-            with suppress(InUse), locked(path):  # if in use, the process that wrote it is finishing
-                _finish(path)
+        if not worker:
+            settle(path)
         try:
             self._group = zarr.open_group(path, mode="r")
         except Exception as error:
@@ -50,16 +50,22 @@ class ZarrFile(CellFile):
             raise BadValue(
                 f"Expected an AnnData store, found {path} without obs; available: {some_of(self._group)}."
             )
+        #: Checksums of the elements that were read.
+        self._sources: dict[str, str] = {}
+        self._note(f"obs/{self._group['obs'].attrs.get('_index', '_index')}")
 
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
-        rows = stored_rows(self._group, use_rep or self.default_rep)
+        name = use_rep or self.default_rep
+        self._note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
+        rows = stored_rows(self._group, name)
         chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
         self.row_step = chunks[0] if chunks else 1
         return rows
 
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
         """Read some columns of ``obs``."""
+        self._note(*(f"obs/{key}" for key in keys))
         return stored_obs(self._group, keys)
 
     @contextmanager
@@ -67,26 +73,127 @@ class ZarrFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a result in this store, or in a copy of it."""
-        destination = (out or self.path).resolve()
-        folder = destination.parent / f".{destination.name}.{secrets.token_hex(6)}.partial"
-        folder.mkdir()
-        try:
-            version = self._group.metadata.zarr_format
-            if out is None:
-                with locked(destination):
-                    yield _ZarrWriter(folder, version, key, shape, dtype)
+        if not any(name.startswith("obsm/") or name == "X" for name in self._sources):
+            self._note("X", "layers", "var")  # the result is made from counts
+        if out is None:
+            with self._writer_in_place(key, shape, dtype) as writer:
+                yield writer
+        else:
+            check_store_place(out)
+            with self._writer_of_copy(out.resolve(), key, shape, dtype) as writer:
+                yield writer
+
+    @contextmanager
+    def _writer_in_place(
+        self, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        store = self.path.resolve()
+        _check_devices(store)
+        identity = os.stat(store)
+        with locked(store):
+            with deferred_signals():
+                finish(store)  # the result of an interrupted run, if it was not seen at the opening
+            with _partial(store) as folder:
+                yield _ZarrWriter(folder, self._version, key, shape, dtype)
+                with deferred_signals():
+                    if not os.path.samestat(identity, os.stat(store)):
+                        raise InUse(
+                            f"Expected to be the only writer of {store}, found that it was replaced; "
+                            f"run again."
+                        )
+                    self._check_unchanged()
+                    write_record(folder, self._sources)
                     # From here on the result is complete: if we are killed, the next opening finishes it.
-                    os.rename(folder, ready_of(destination))
-                    _finish(destination)
-            else:
-                store = folder / "store"
-                _copy(self.path, store)
-                yield _ZarrWriter(folder, version, key, shape, dtype)
-                _move_in(folder, store)
-                _replace(store, destination, folder / "old")
-            sync_folder(destination.parent)
-        finally:
+                    os.rename(folder, ready_of(store))
+                    finish(store)
+
+    @contextmanager
+    def _writer_of_copy(
+        self, destination: Path, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        with deferred_signals():
+            restore(destination)
+        sweep(destination)
+        with ExitStack() as held:
+            locks = _lock_if_there(destination, held)
+            with _partial(destination) as folder:
+                copy_store(self.path, folder / "store")
+                yield _ZarrWriter(folder, self._version, key, shape, dtype)
+                self._check_unchanged()
+                move_in(folder, folder / "store")
+                with deferred_signals():
+                    if not locks:  # another process may have made it since
+                        _lock_if_there(destination, held)
+                    _drop_ready(destination)
+                    put(folder, destination)
+                sync_folder(destination.parent)
+
+    @property
+    def _version(self) -> int:
+        return self._group.metadata.zarr_format
+
+    def _note(self, *names: str) -> None:
+        """Note how elements are before they are read. A worker writes nothing."""
+        if not self.worker:
+            new = [name for name in names if name not in self._sources]
+            self._sources |= sources_of(self.path, new)
+
+    def _check_unchanged(self) -> None:
+        """Raise an error if a result is of other cells than are in the store now."""
+        name = changed(self.path, self._sources)
+        if name is not None:
+            raise BadValue(
+                f"Expected {self.path} as it was when it was opened, found that its {name} was changed "
+                f"since; run again."
+            )
+
+
+@contextmanager
+def _partial(destination: Path) -> Iterator[Path]:
+    """Yield a folder beside a store; it is removed at the end, unless it was given another name."""
+    folder, handle = begin(destination)
+    try:
+        yield folder
+    finally:
+        try:
             _remove(folder)
+        finally:
+            if handle is not None:
+                unlock(handle)
+
+
+def _lock_if_there(store: Path, held: ExitStack) -> bool:
+    """Lock a store that is to be replaced; return whether there is one."""
+    if not store.exists():
+        return False
+    try:
+        held.enter_context(locked(store))
+    except InUse:
+        raise
+    except BadValue:
+        pass  # a copy needs no lock where there are none
+    return True
+
+
+def _drop_ready(store: Path) -> None:
+    """Leave no result of an interrupted run that could be moved into the next store of this name."""
+    try:
+        if store.exists():
+            finish(store)
+    except BadValue:
+        pass  # it is not of these cells
+    _remove(ready_of(store))
+
+
+def _check_devices(store: Path) -> None:
+    """Raise an error if a result cannot be moved into a store by renames."""
+    device = os.stat(store.parent).st_dev
+    for place in (store, store / "obsm", store / "uns"):
+        if place.exists() and os.stat(place).st_dev != device:
+            raise BadValue(
+                f"Expected {place} on the file system of {store.parent}, found it on another, so that a "
+                f"result cannot be moved there; write to another store."
+            )
 
 
 class _ZarrWriter(Writer):
@@ -100,6 +207,8 @@ class _ZarrWriter(Writer):
             zarr.open_group(folder / "new" / name, mode="w", zarr_format=version)  # type: ignore[arg-type]
             for name in ("obsm", "uns")
         )
+        for group in (self._obsm, self._uns):  # as anndata would make it, for a store that has none
+            group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
         rows = max(1, min(shape[0], CHUNK_BYTES // (shape[1] * dtype.itemsize)))
         self._data = self._obsm.create_array(key, shape=shape, dtype=dtype, chunks=(rows, shape[1]))
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
@@ -114,88 +223,3 @@ class _ZarrWriter(Writer):
             # anndata announces a future change of storage; users cannot act on it here.
             warnings.filterwarnings("ignore", "zarr v3 autosharding", UserWarning)
             write_elem(self._uns, self._key, record)
-
-
-def ready_of(store: Path) -> Path:
-    """Return the folder of a complete result that is being moved into a store."""
-    store = store.resolve()
-    return store.parent / f".{store.name}.ready"
-
-
-def _finish(store: Path) -> None:
-    """Move a complete result into its store, which must be locked."""
-    ready = ready_of(store)
-    if ready.exists():
-        _move_in(ready, store)
-        _remove(ready)
-
-
-def _move_in(folder: Path, store: Path) -> None:
-    """Move ``new/obsm/KEY`` and ``new/uns/KEY`` into a store; if interrupted it can be repeated."""
-    root = zarr.open_group(store, mode="r+", use_consolidated=False)
-    # Remove the index first: it describes the old arrays, so the new ones would be unreadable.
-    if _has_index(store):
-        (folder / "indexed").touch()
-        _drop_index(store)
-    for name in ("uns", "obsm"):
-        if name not in root:
-            root.create_group(name).attrs.update(
-                {"encoding-type": "dict", "encoding-version": "0.1.0"}
-            )
-        for source in (folder / "new" / name).iterdir():
-            if source.is_dir():
-                _replace(source, store / name / source.name, folder / "old" / name / source.name)
-    if (folder / "indexed").exists():
-        with warnings.catch_warnings():
-            # The store had an index before, so its owner needs no warning that we write it again.
-            warnings.filterwarnings("ignore", "Consolidated metadata")
-            zarr.consolidate_metadata(store)
-
-
-def _has_index(store: Path) -> bool:
-    """Whether a store has an index: consolidated metadata of all its arrays."""
-    group = zarr.open_group(store, mode="r")
-    return group.metadata.consolidated_metadata is not None
-
-
-def _drop_index(store: Path) -> None:
-    (store / ".zmetadata").unlink(missing_ok=True)  # version 2
-    root = store / "zarr.json"
-    if root.exists():
-        described = json.loads(root.read_text())
-        described.pop("consolidated_metadata", None)
-        with replacing(root) as temporary:
-            temporary.write_text(json.dumps(described))
-
-
-def _replace(source: Path, target: Path, aside: Path) -> None:
-    """Move a folder to ``target``; an existing one is first moved to ``aside``."""
-    if target.exists():
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        _remove(aside)
-        os.rename(target, aside)
-        try:
-            os.rename(source, target)
-        except OSError:
-            os.rename(aside, target)
-            raise
-    else:
-        os.rename(source, target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy the files of a store, but not their permissions: the copy must be writeable."""
-    for folder, _, names in os.walk(source):
-        here = target / Path(folder).relative_to(source)
-        here.mkdir()
-        for name in names:
-            shutil.copyfile(Path(folder) / name, here / name)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, even if threads of an interrupted write still add chunks to it."""
-    for _ in range(50):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
-        time.sleep(0.05)

@@ -1,0 +1,186 @@
+"""A result that is moved into a ``.zarr`` store, and finished by the next command if this one is killed.
+
+The result is complete in ``.NAME.ready`` before anything in the store changes. A record in that folder says
+which cells it is made from, so that it is never moved into another store of the same name.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import zarr
+from zarr.storage import LocalStore, WrapperStore
+
+from ...errors import BadValue, InUse
+from ..atomic import sync_folder
+from ..locks import locked
+from .journal import deferred_signals
+from .zarr_place import beside, discard, restore, sweep
+from .zarr_tree import checksum
+
+__all__ = ["changed", "finish", "move_in", "ready_of", "settle", "sources_of", "write_record"]
+
+RECORD = "source.json"
+#: How long in seconds to wait for another process that is moving its result in.
+PATIENCE = 10.0
+
+
+def ready_of(store: Path) -> Path:
+    """Return the folder of a complete result that is being moved into a store."""
+    return beside(store, "ready")
+
+
+def settle(store: Path) -> None:
+    """Finish what a killed process began, and remove what it left; wait for one that is running."""
+    end = time.monotonic() + PATIENCE
+    try:
+        with deferred_signals():
+            restore(store)
+        while ready_of(store).exists():
+            try:
+                with locked(store), deferred_signals():
+                    finish(store)
+            except InUse:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+    except OSError as error:
+        # Who may only read reads the store as it is: nothing in it is half written.
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    sweep(store)
+
+
+def sources_of(store: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return checksums of the elements that a result is made from, by name."""
+    return {name: checksum(store / name) for name in names}
+
+
+def changed(store: Path, sources: dict[str, str]) -> str | None:
+    """Return an element that is not as it was, if there is one."""
+    return next((name for name in sources if checksum(store / name) != sources[name]), None)
+
+
+def write_record(folder: Path, sources: dict[str, str]) -> None:
+    """Write which cells a result is made from."""
+    (folder / RECORD).write_text(json.dumps({"sources": sources}))
+
+
+def finish(store: Path) -> None:
+    """Move a complete result into its store, which must be locked; it can be repeated."""
+    store = store.resolve()
+    ready = ready_of(store)
+    if not ready.exists():
+        return
+    try:
+        record = json.loads((ready / RECORD).read_text())["sources"]
+        other = changed(store, record)
+    except (FileNotFoundError, ValueError):  # of an earlier version
+        other = "cells, of which there is no record,"
+    if other is None:
+        move_in(ready, store)
+    elif any(_elements(ready)):
+        raise BadValue(
+            f"Expected {store} as it was when an interrupted run made a result for it, found that its "
+            f"{other} may be of other cells; delete {ready} to drop that result."
+        )
+    discard(ready)
+    sync_folder(store.parent)
+
+
+def _elements(folder: Path) -> list[tuple[str, Path]]:
+    """Return the parts of a result that are still to be moved, with the names of their groups."""
+    return [
+        (name, source)
+        for name in ("uns", "obsm")
+        if (folder / "new" / name).is_dir()
+        for source in (folder / "new" / name).iterdir()
+        if source.is_dir()
+    ]
+
+
+def move_in(folder: Path, store: Path) -> None:
+    """Move ``new/obsm/KEY`` and ``new/uns/KEY`` into a store; if interrupted it can be repeated."""
+    # Remove the index first: it describes the old arrays, so the new ones would be unreadable.
+    if _has_index(store):
+        (folder / "indexed").touch()
+        _drop_index(store, folder)
+    for name, source in _elements(folder):
+        _add_group(folder / "new" / name, store / name)
+        _replace(source, store / name / source.name, folder / "old" / secrets.token_hex(6))
+    if (folder / "indexed").exists():
+        _write_index(store, folder)
+
+
+def _add_group(source: Path, target: Path) -> None:
+    """Move the documents of a group to a store that does not have it."""
+    if any((target / name).exists() for name in ("zarr.json", ".zgroup")):
+        return
+    target.mkdir(exist_ok=True)
+    for name in (".zattrs", ".zgroup", "zarr.json"):  # the group exists from its last document on
+        if (source / name).exists():
+            os.replace(source / name, target / name)
+
+
+def _replace(source: Path, target: Path, aside: Path) -> None:
+    """Move a folder to ``target``; an existing one is first moved to ``aside``."""
+    if os.path.lexists(target):
+        aside.parent.mkdir(exist_ok=True)
+        os.rename(target, aside)
+    os.rename(source, target)
+
+
+def _has_index(store: Path) -> bool:
+    """Whether a store has an index: consolidated metadata of all its arrays."""
+    group = zarr.open_group(store, mode="r")
+    return group.metadata.consolidated_metadata is not None
+
+
+def _drop_index(store: Path, folder: Path) -> None:
+    (store / ".zmetadata").unlink(missing_ok=True)  # version 2
+    if (store / "zarr.json").exists():
+        described = json.loads((store / "zarr.json").read_text())
+        described.pop("consolidated_metadata", None)
+        _write(store / "zarr.json", json.dumps(described).encode(), folder)
+
+
+class _Caught(WrapperStore[LocalStore]):
+    """A store that keeps what zarr writes to it: a kill would leave half of it, or files of zarr's own."""
+
+    def __init__(self, store: LocalStore) -> None:
+        super().__init__(store)
+        self.written: dict[str, bytes] = {}
+
+    async def set(self, key: str, value: Any) -> None:
+        self.written[key] = value.to_bytes()
+
+
+def _write_index(store: Path, folder: Path) -> None:
+    caught = _Caught(LocalStore(store))
+    with warnings.catch_warnings():
+        # The store had an index before, so its owner needs no warning that we write it again.
+        warnings.filterwarnings("ignore", "Consolidated metadata")
+        zarr.consolidate_metadata(caught)
+    for name in (".zmetadata", "zarr.json"):
+        if name in caught.written:
+            _write(store / name, caught.written[name], folder)
+
+
+def _write(path: Path, content: bytes, folder: Path) -> None:
+    """Replace a document of a store; nothing but it is ever in the store."""
+    temporary = folder / "document"
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        os.chmod(temporary, path.stat().st_mode & 0o777)
+    os.replace(temporary, path)
