@@ -43,8 +43,8 @@ hooks: $(VENV)/.lint ## check style and types before each commit, with pre-commi
 bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and torch
 	$(BENCH)/bin/python -m benchmarks
 
-test-heavy: $(BENCH)/.done ## run the tests that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
-	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi"
+test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
+	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi or memory"
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output

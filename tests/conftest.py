@@ -40,7 +40,11 @@ NEEDED = {
 }
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if "memory" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("memory"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: make test-heavy"))
     for name, packages in NEEDED.items():
         missing = [package for package in packages if find_spec(package) is None]
         if missing:

@@ -174,8 +174,7 @@ def source_of(
     """Return the cells of a job, read in this process or by the workers of a client."""
     if client is None:
         return LocalCells(job, progress, sample_sizes)
-    in_memory = isinstance(job.rows, np.ndarray) and not isinstance(job.rows, np.memmap)
-    if in_memory or sp.issparse(job.rows):
+    if isinstance(job.rows, np.ndarray) or sp.issparse(job.rows):
         raise BadValue(
             f"Expected an embedding that can be read in parts on a cluster, found one in "
             f"{job.file.path.name} that must be read as a whole."

@@ -107,7 +107,7 @@ def test_a_table_that_changes_while_it_is_read(tmp_path, frame):
     path = save(frame, tmp_path, "csv")
 
     def progress(stage, done, total):
-        if stage == "refine" and done == total:
+        if stage == "moments" and done == total:
             save(frame.head(100), tmp_path, "csv")
 
     with pytest.raises(ValueError, match="not to change while it is read, found 100 cells"):

@@ -1,12 +1,13 @@
-"""NumPy files: ``.npy`` is read and written some rows at a time, an array of ``.npz`` completely."""
+"""NumPy files, read and written some rows at a time; a compressed array is first unpacked to disk."""
 
 from __future__ import annotations
 
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -19,19 +20,24 @@ from ...core.checks import some_of
 from ...errors import BadKey, BadValue
 from ..atomic import replacing
 from .base import CellFile, Rows, Writer
+from .disk_rows import DiskRows, scratch_file
+from .encoding import BLOCK_LABELS, Encoder
 
-__all__ = ["NpyFile", "NpzFile", "as_labels", "read_npy"]
+__all__ = ["NpyFile", "NpzFile", "as_labels", "npy_labels", "read_npy"]
 
 #: Errors of zipfile and NumPy for damaged files. (NumPy parses a header as Python code.)
 _READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
     *(ValueError, OverflowError, SyntaxError, TokenError),
 )
+#: Bytes of a member of a zip file that are copied at a time.
+COPY_BYTES = 1 << 20
+
 _PICKLED = "pickled objects, which are never loaded; save them with .astype(str) or as numbers"
 
 
 class NpyFile(CellFile):
-    """One matrix, memory-mapped, without labels."""
+    """One matrix without labels."""
 
     keyed = False
     named = False
@@ -39,16 +45,15 @@ class NpyFile(CellFile):
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
-        self._rows: np.ndarray | None = read_npy(path)
+        self._rows = read_npy(path)
 
     def close(self) -> None:
-        """Close the file; the memory map is freed with the last rows that refer to it."""
-        self._rows = None
+        """Close the file."""
+        self._rows.close()
 
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of the matrix."""
         rows = self._rows
-        assert rows is not None
         if rows.ndim != 2:
             raise BadValue(
                 f"Expected a matrix (cells x coordinates) in {self.path.name}, found shape {rows.shape}."
@@ -117,9 +122,12 @@ class NpzFile(CellFile):
             if info.filename.endswith(".npy")
         }
         self._source: str | None = None
+        self._opened: list[DiskRows] = []
 
     def close(self) -> None:
         """Close the file."""
+        for rows in self._opened:
+            rows.close()
         self._zip.close()
 
     def embedding(self, use_rep: str | None) -> Rows:
@@ -167,35 +175,49 @@ class NpzFile(CellFile):
         copy.compress_type, copy.external_attr = info.compress_type, info.external_attr
         try:
             with self._zip.open(info) as a, target.open(copy, "w", force_zip64=True) as b:
-                shutil.copyfileobj(a, b, 1 << 20)
+                shutil.copyfileobj(a, b, COPY_BYTES)
         except _READ_ERRORS as error:
             raise _damaged(self.path, error) from None
 
-    def _array(self, name: str) -> np.ndarray:
+    def _array(self, name: str) -> DiskRows:
+        """Return the rows of an array, whose checksum has been compared."""
+        shape, fortran, dtype, start = self._head(name)
+        if dtype.hasobject:
+            raise BadValue(f"Expected an array in {name!r}, found {_PICKLED}.")
+        info = self._members[name]
+        packed = info.compress_type != zipfile.ZIP_STORED
+        file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
+        rows = DiskRows(file, start, shape, dtype, fortran)
+        self._opened.append(rows)
         try:
-            with self._zip.open(self._members[name]) as member:
-                return npy.read_array(member, allow_pickle=False)
+            if start + rows.nbytes > info.file_size:
+                raise ValueError("the array is longer than its entry in the file")
+            with self._zip.open(info) as member:
+                # To the end, where zipfile compares the checksum.
+                while block := member.read(COPY_BYTES):
+                    if packed:
+                        file.write(block)
+            if not packed:
+                rows.offset += _start_of(info, file)
         except _READ_ERRORS as error:
-            if "allow_pickle" in str(error):
-                raise BadValue(f"Expected an array in {name!r}, found {_PICKLED}.") from None
             raise _damaged(self.path, error) from None
+        return rows
 
-    def _head(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return the shape and type of an array, without reading it."""
+    def _head(self, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+        """Return shape, order and type of an array, and its first byte, without reading it."""
         heads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         try:
             with self._zip.open(self._members[name]) as member:
                 head = heads.get(npy.read_magic(member))
                 if head is None:  # version 3 is only for records with non-ASCII names
-                    return (), np.dtype("V")
-                shape, _, dtype = head(member)
-                return shape, dtype
+                    return (), False, np.dtype("V"), 0
+                return (*head(member), member.tell())
         except _READ_ERRORS as error:
             raise _damaged(self.path, error) from None
 
     def _matrices(self) -> list[str]:
         heads = {name: self._head(name) for name in self._members}
-        return [name for name, (s, dtype) in heads.items() if len(s) == 2 and dtype.kind in "fiu"]
+        return [n for n, (s, _, dtype, _) in heads.items() if len(s) == 2 and dtype.kind in "fiu"]
 
     def _only_matrix(self) -> str:
         matrices = self._matrices()
@@ -219,29 +241,50 @@ class NpzFile(CellFile):
             )
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """Memory-map an array, without reading it."""
+def read_npy(path: Path) -> DiskRows:
+    """Open an array, without reading it."""
     try:
         with open(path, "rb") as file:
             npy.read_magic(file)
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        # The map checks the header and the size of the file; its pages are never read.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
     except _READ_ERRORS as error:
         if "Python objects" in str(error):
             raise BadValue(f"Expected an array in {path.name}, found {_PICKLED}.") from None
         raise _damaged(path, error) from None
+    fortran = found.flags.f_contiguous and not found.flags.c_contiguous
+    return DiskRows(open(path, "rb"), found.offset, found.shape, found.dtype, fortran)
 
 
-def as_labels(array: np.ndarray, where: str) -> pd.Series[Any]:
+def npy_labels(path: Path) -> pd.Series[Any]:
+    """Read the labels in a ``.npy`` file."""
+    with closing(read_npy(path)) as rows:
+        return as_labels(rows, path.name)
+
+
+def as_labels(array: DiskRows, where: str) -> pd.Series[Any]:
     """Return a one-dimensional array as labels; an empty string is a missing label."""
     if array.ndim != 1 or array.dtype.kind in "Vc":
         raise BadValue(
             f"Expected one label per cell in {where}, found {array.dtype} of shape {array.shape}."
         )
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "backslashreplace")
-    if array.dtype.kind == "U":
-        return pd.Series([label or None for label in array.tolist()], dtype=object)
-    return pd.Series(np.array(array))
+    n = array.shape[0]
+    if array.dtype.kind not in "SU":
+        return pd.Series(array[0:n])
+    labels = Encoder()
+    for lo in range(0, n, BLOCK_LABELS):
+        block = array[lo : lo + BLOCK_LABELS]
+        if array.dtype.kind == "S":
+            block = np.char.decode(block, "utf-8", "backslashreplace")
+        labels.add(block.tolist())
+    return labels.series()
+
+
+def _start_of(info: zipfile.ZipInfo, file: IO[bytes]) -> int:
+    """Return the first byte of a stored member, which follows its name and its extra field."""
+    file.seek(info.header_offset + 26)
+    name, extra = struct.unpack("<HH", file.read(4))
+    return int(info.header_offset + 30 + name + extra)
 
 
 def _damaged(path: Path, error: Exception) -> BadValue:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from anndata.io import read_elem, sparse_dataset
 
 from ...core.checks import require_columns, some_of
 from ...errors import BadKey, BadValue
 from .base import Rows
+from .encoding import BLOCK_LABELS, Encoder
 
 __all__ = ["stored_obs", "stored_rows"]
 
@@ -59,7 +61,27 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
 def _column(obs: Any, key: str) -> Any:
     column = obs[key]
     if "categories" not in column.attrs:
-        return read_elem(column)
+        return _texts(column) if _is_text(column) else read_elem(column)
     # anndata 0.7: codes, with a reference (HDF5) or a path from obs (zarr) to the categories.
     categories = read_elem(obs[column.attrs["categories"]])
     return pd.Categorical.from_codes(column[()], categories)
+
+
+def _is_text(column: Any) -> bool:
+    kind = column.attrs.get("encoding-type")
+    return kind == "nullable-string-array" or (kind == "string-array" and len(column.shape) == 1)
+
+
+def _texts(column: Any) -> pd.Series[Any]:
+    """Read texts as codes and categories; here an empty text is a label."""
+    values, mask = (column["values"], column["mask"]) if hasattr(column, "keys") else (column, None)
+    labels = Encoder(missing=())
+    strings = values.asstr() if hasattr(values, "asstr") else values
+    chunk = (getattr(values, "shards", None) or values.chunks or [1])[0]
+    step = max(1, BLOCK_LABELS // chunk) * chunk  # no stored chunk is unpacked twice
+    for lo in range(0, values.shape[0], step):
+        block = np.array(strings[lo : lo + step], object)
+        if mask is not None:
+            block[mask[lo : lo + step]] = None
+        labels.add(block.tolist())
+    return labels.series()

@@ -1,9 +1,9 @@
-"""``.parquet`` tables. The whole table is in memory when it is written."""
+"""``.parquet`` tables, read and written some rows at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,18 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BadValue, MissingExtra
+from .base import Writer
+from .encoding import BLOCK_LABELS, Encoder
 from .tables import Table
 
-__all__ = ["ParquetFile"]
+__all__ = ["ParquetFile", "ParquetRows"]
+
+#: Rows of a table that are unpacked at a time.
+STEP_ROWS = 1 << 16
+#: Bytes of a column that are read at a time.
+BUFFER_BYTES = 1 << 18
+#: Bytes of coordinates in a row group of the result, at most.
+GROUP_BYTES = 1 << 26
 
 
 class ParquetFile(Table):
@@ -23,13 +32,14 @@ class ParquetFile(Table):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         try:
-            self._pa: Any = import_module("pyarrow")
+            self.pa: Any = import_module("pyarrow")
             self._pq: Any = import_module("pyarrow.parquet")
         except ImportError:
             raise MissingExtra("pyarrow for .parquet files", "files") from None
         with self._reading():
             # Not read_table, which reads folder names like "batch=1" as columns.
-            self._file = self._pq.ParquetFile(path)
+            # Without pre_buffer, which keeps the bytes of all row groups that were read.
+            self._file = self._pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
         self.columns = list(self._file.schema_arrow.names)
         try:
             self._check_columns()
@@ -43,20 +53,42 @@ class ParquetFile(Table):
         """Close the file."""
         self._file.close(force=True)
 
-    def numbers(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers side by side, in single precision if all of them are."""
+    def rows_of(self, names: Sequence[str]) -> ParquetRows:
+        """Return the rows of some columns, in single precision if all of them are."""
         types = [self._file.schema_arrow.field(name).type for name in names]
-        small = all(self._pa.types.is_floating(kind) and kind.bit_width <= 32 for kind in types)
-        shape = (self._file.metadata.num_rows, len(names))
-        values = np.empty(shape, np.float32 if small else np.float64)
-        for j, name in enumerate(names):
-            values[:, j] = self._column(name).to_numpy()
-        return values
+        small = all(self.pa.types.is_floating(kind) and kind.bit_width <= 32 for kind in types)
+        return ParquetRows(self, names, np.dtype(np.float32 if small else np.float64))
+
+    def batches(self, columns: Sequence[str], lo: int, step: int) -> Iterator[Any]:
+        """Yield tables of up to ``step`` rows of some columns, from row ``lo`` on."""
+        sizes = [self._file.metadata.row_group(g).num_rows for g in range(self.n_groups)]
+        ends = np.cumsum(sizes)
+        first = int(np.searchsorted(ends, lo, side="right"))  # skip the groups before row ``lo``
+        skip = lo - int(ends[first - 1]) if first else lo
+        with self._reading():
+            # Reading "PC" also returns "PC.1" as if it were nested in it.
+            for batch in self._file.iter_batches(
+                step, row_groups=range(first, self.n_groups), columns=list(columns)
+            ):
+                past = min(skip, batch.num_rows)
+                skip -= past
+                if past < batch.num_rows:
+                    yield batch.select(list(columns)).slice(past)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of rows."""
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of row groups."""
+        return int(self._file.metadata.num_row_groups)
 
     def _numeric(self) -> set[str]:
         schema = self._file.schema_arrow
         index = (schema.pandas_metadata or {}).get("index_columns", [])
-        types = self._pa.types
+        types = self.pa.types
         return {
             field.name
             for field in schema
@@ -65,39 +97,60 @@ class ParquetFile(Table):
         }
 
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        return pd.DataFrame({key: self._column(key).to_pandas() for key in keys})
+        return pd.DataFrame({key: self._label(key) for key in keys})
 
-    def _column(self, name: str) -> Any:
+    def _label(self, key: str) -> Any:
+        kind, types = self._file.schema_arrow.field(key).type, self.pa.types
+        if types.is_string(kind) or types.is_large_string(kind):
+            labels = Encoder(missing=())  # an empty text is a label
+            for batch in self.batches([key], 0, BLOCK_LABELS):
+                labels.add(batch.column(0).to_pylist())
+            return labels.series()
         with self._reading():
-            # By name, because reading "PC" also returns "PC.1" as if it were nested in it.
-            return self._file.read(columns=[name]).column(name)
+            return self._file.read(columns=[key]).column(key).to_pandas()
 
-    def _save(
-        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
-    ) -> None:
-        with self._reading():
-            table = self._file.read()
-        for j, name in enumerate(names):
-            at = self.columns.index(name)
-            field = table.schema.field(at)
-            keep = self._pa.types.is_floating(field.type) and field.type.bit_width >= 32
-            dtype = np.dtype(field.type.to_pandas_dtype()) if keep else result.dtype
-            column = self._pa.array(np.ascontiguousarray(result[:, j], dtype))
-            table = table.set_column(at, field.with_type(column.type), column)
+    def _counts_rows(self, name: str) -> bool:
+        rows = self.rows_of([name])
+        first = rows[0:1][0, 0]
+        return (
+            self.n_cells > 1
+            and first in (0, 1)
+            and all(
+                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
+                for lo in range(0, self.n_cells, BLOCK_LABELS)
+                for block in [rows[lo : lo + BLOCK_LABELS]]
+            )
+        )
+
+    @contextmanager
+    def _writer(
+        self, path: Path, destination: Path, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        schema = self._file.schema_arrow
+        for name in names:
+            at = schema.get_field_index(name)
+            kind = schema.field(at).type
+            if not (self.pa.types.is_floating(kind) and kind.bit_width >= 32):
+                kind = self.pa.from_numpy_dtype(dtype)
+                schema = schema.set(at, schema.field(at).with_type(kind))
         group = self._file.metadata.row_group(0)
         codec = group.column(0).compression
-        self._pq.write_table(
-            table,
-            path,
-            compression="none" if codec == "UNCOMPRESSED" else codec,
-            row_group_size=max(1, group.num_rows),
-        )
+        most = max(1, GROUP_BYTES // (len(names) * 8))
+        how = {"compression": "none" if codec == "UNCOMPRESSED" else codec}
+        with (
+            # Another reader, because a thread reads coordinates with this one.
+            closing(ParquetFile(self.path)) as others,
+            self._pq.ParquetWriter(path, schema, **how) as target,
+        ):
+            writer = _ParquetWriter(others, target, names, min(max(1, group.num_rows), most))
+            yield writer
+            writer.close()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (self._pa.ArrowException, OSError) as error:
+        except (self.pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the file system, not of the file's content
             reason = str(error).splitlines()[0]
@@ -105,3 +158,87 @@ class ParquetFile(Table):
                 f"Expected a .parquet file, found {self.path}, which is damaged or of another kind "
                 f"({reason})."
             ) from None
+
+
+class ParquetRows:
+    """Rows of some columns of numbers; consecutive requests read on where the last one ended."""
+
+    def __init__(self, table: ParquetFile, names: Sequence[str], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = (table.n_cells, len(names)), dtype
+        self._table, self._names = table, list(names)
+        self._source: _Source | None = None
+        self._next = 0
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        lo, hi, _ = rows.indices(self.shape[0])
+        block = np.empty((max(0, hi - lo), self.shape[1]), self.dtype)
+        if self._source is None or lo != self._next:
+            self._source = _Source(self._table.batches(self._names, lo, STEP_ROWS))
+        done = 0
+        for part in self._source.take(len(block)):
+            for j in range(self.shape[1]):
+                values = part.column(j).to_numpy(zero_copy_only=False)
+                block[done : done + part.num_rows, j] = values
+            done += part.num_rows
+        self._next = lo + done
+        return block
+
+
+class _ParquetWriter(Writer):
+    """Writes row groups of new coordinates, and of the other columns as they are in a table."""
+
+    def __init__(self, table: ParquetFile, target: Any, names: Sequence[str], size: int) -> None:
+        self._pa, self._target = table.pa, target
+        self._names, self._size = list(names), size
+        self._others = [name for name in table.columns if name not in set(names)]
+        self._source = _Source(table.batches(self._others, 0, STEP_ROWS))
+        self._parts: list[np.ndarray] = []
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write rows, starting at row ``lo``; those that do not fill a group are kept."""
+        self._parts.append(block)
+        while sum(map(len, self._parts)) >= self._size:
+            self._write_group(self._size)
+
+    def close(self) -> None:
+        """Write the last rows."""
+        if rest := sum(map(len, self._parts)):
+            self._write_group(rest)
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Ignore the record: a table cannot hold it."""
+
+    def _write_group(self, n: int) -> None:
+        rows = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
+        self._parts = [rows[n:].copy()] if n < len(rows) else []
+        schema = self._target.schema
+        columns = {
+            name: self._pa.array(
+                np.ascontiguousarray(rows[:n, j], schema.field(name).type.to_pandas_dtype())
+            )
+            for j, name in enumerate(self._names)
+        }
+        if self._others:
+            # Every batch may have its own dictionary of categories.
+            parts = list(self._source.take(n))
+            others = self._pa.Table.from_batches(parts).unify_dictionaries()
+            columns |= {name: others.column(name) for name in self._others}
+        group = [columns[name] for name in schema.names]
+        self._target.write_table(self._pa.table(group, schema=schema), row_group_size=n)
+
+
+class _Source:
+    """Takes any number of rows from batches of other sizes."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._rest: Any = None
+
+    def take(self, n: int) -> Iterator[Any]:
+        """Yield the next ``n`` rows in parts."""
+        while n:
+            batch = next(self._batches) if self._rest is None else self._rest
+            part = batch.slice(0, n)
+            n -= part.num_rows
+            self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
+            yield part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pandas as pd
 from ...core.checks import some_of
 from ...errors import BadFile, BadValue
 from . import open_cells
-from .arrays import as_labels, read_npy
+from .arrays import npy_labels
 from .base import CellFile, Rows, Writer
+from .encoding import BLOCK_LABELS, Encoder
 from .tables import Table
 
 __all__ = ["WithLabels"]
@@ -78,16 +80,22 @@ class WithLabels(CellFile):
     def _open_second(self) -> CellFile | pd.Series[Any]:
         kind = self.labels.suffix.lower()
         if kind not in (".npy", ".txt"):
-            return open_cells(self.labels)
+            second = open_cells(self.labels)
+            if isinstance(second, Table):
+                second.only_labels = True
+            return second
         if not self.labels.is_file():
             raise BadFile(f"Expected a file with labels, found none at {self.labels}.")
         if kind == ".npy":
-            return as_labels(read_npy(self.labels), self.labels.name)
+            return npy_labels(self.labels)
+        labels = Encoder()
         try:
             with open(self.labels, encoding="utf-8-sig") as file:
-                return pd.Series([line.strip() or None for line in file], dtype=object)
+                while block := [line.strip() for line in islice(file, BLOCK_LABELS)]:
+                    labels.add(block)
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"Expected one label per line in UTF-8, found {self.labels}, which is damaged or of "
                 f"another kind ({error})."
             ) from None
+        return labels.series()

@@ -1,7 +1,7 @@
 """Tables with one row per cell, as text or Parquet.
 
-Coordinates are the columns of numbers, without the batch keys. They are held in memory. The result has
-the same columns in the same order, with refined coordinates.
+Coordinates are the columns of numbers, without the batch keys. They are read some rows at a time. The
+result has the same columns in the same order, with refined coordinates.
 
 A first column that names the cells is never a coordinate. It has no name, a common name such as
 ``cell_id``, or counts the rows.
@@ -13,7 +13,7 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ class Table(CellFile):
     named = True  # ``use_rep`` is the prefix of the coordinates' names
     default_rep = "X"
     columns: list[str]
+    #: Only labels are read from this table, so it needs no coordinates.
+    only_labels: bool = False
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
@@ -86,10 +88,12 @@ class Table(CellFile):
         rows = self._rows
         assert rows is not None
         destination = out or self.path
-        result = np.empty(shape, dtype)
-        with replacing(destination.resolve()) as temporary:  # a link keeps pointing to the file
-            yield _ArrayWriter(result)
-            self._save(temporary, destination, rows.names, result)
+        # Resolved, so that a link keeps pointing to the file.
+        with (
+            replacing(destination.resolve()) as temporary,
+            self._writer(temporary, destination, rows.names, dtype) as writer,
+        ):
+            yield writer
 
     def coordinates(self, prefix: str) -> list[str]:
         """Return the names of the columns that are coordinates."""
@@ -123,8 +127,8 @@ class Table(CellFile):
         return names
 
     @abstractmethod
-    def numbers(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers side by side."""
+    def rows_of(self, names: Sequence[str]) -> Rows:
+        """Return the rows of some columns of numbers."""
 
     @abstractmethod
     def _numeric(self) -> set[str]:
@@ -135,17 +139,17 @@ class Table(CellFile):
         """Return existing columns as labels."""
 
     @abstractmethod
-    def _save(
-        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
-    ) -> None:
-        """Write a copy with new coordinates to ``path``, which is later moved to ``destination``."""
+    def _writer(
+        self, path: Path, destination: Path, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> AbstractContextManager[Writer]:
+        """Open a writer of a copy with new coordinates at ``path``, which is later moved."""
+
+    @abstractmethod
+    def _counts_rows(self, name: str) -> bool:
+        """Whether a column of numbers is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
 
     def _is_id(self, name: str) -> bool:
-        if name.lower() in ID_NAMES:
-            return True
-        values = self.numbers([name])[:, 0]
-        counts = np.arange(values.size)
-        return values.size > 1 and any(np.array_equal(values, counts + first) for first in (0, 1))
+        return name.lower() in ID_NAMES or self._counts_rows(name)
 
     def _check_columns(self) -> None:
         repeated = [name for name, n in Counter(self.columns).items() if n > 1]
@@ -168,8 +172,8 @@ class Coordinates:
         return self._table.coordinates(self._prefix)
 
     @cached_property
-    def _values(self) -> np.ndarray:
-        return self._table.numbers(self.names)
+    def _values(self) -> Rows:
+        return self._table.rows_of(self.names)
 
     def uses(self, name: str) -> bool:
         """Whether a column has been chosen as a coordinate; chooses none."""
@@ -186,16 +190,4 @@ class Coordinates:
         return self._values.dtype
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return self._values[rows]
-
-
-class _ArrayWriter(Writer):
-    def __init__(self, result: np.ndarray) -> None:
-        self._result = result
-
-    def write(self, lo: int, block: np.ndarray) -> None:
-        """Keep rows, starting at row ``lo``."""
-        self._result[lo : lo + len(block)] = block
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """Ignore the record: a table cannot hold it."""
+        return self._values[rows]  # type: ignore[no-any-return]

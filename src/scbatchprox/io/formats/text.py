@@ -1,6 +1,6 @@
 """Text tables: ``.csv`` and ``.tsv``, also gzipped.
 
-Columns of numbers and labels are held in memory, other columns are not.
+Numbers are parsed once and kept in a temporary file, from which they are read some rows at a time.
 
 We use the csv module, not pandas. Even with all columns as text, pandas silently fills short lines and
 accepts misplaced quotes, where we raise an error with the line number. It also drops blank lines.
@@ -12,7 +12,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -22,15 +22,15 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BadValue
+from .base import Rows, Writer
+from .encoding import Encoder
+from .numbers import ParsedNumbers
 from .tables import Table
 
 __all__ = ["TextFile"]
 
 #: Rows of text that are converted to numbers at a time.
 BLOCK_ROWS = 8192
-
-#: Texts for a missing number; a column with some of them still counts as numbers.
-MISSING = frozenset(["", "NA", "N/A", "#N/A", "NULL", "null", "None", "."])
 
 
 class TextFile(Table):
@@ -56,79 +56,79 @@ class TextFile(Table):
         self._unnamed = len(first) == len(header) + 1 and first[-1] != ""
         self.columns = [""] * self._unnamed + header
         self._check_columns()
-        self._found: dict[str, np.ndarray] | None = None
-        self._texts: dict[str, list[str | None]] = {}
+        self._numbers: ParsedNumbers | None = None
+        self._encoded: dict[str, pd.Series[Any]] = {}
 
-    def numbers(self, names: Sequence[str]) -> np.ndarray:
-        """Return columns of numbers side by side."""
-        found = self._scan()
-        return np.column_stack([found[name] for name in names])
+    def close(self) -> None:
+        """Close the file of numbers."""
+        if self._numbers is not None:
+            self._numbers.close()
+
+    def rows_of(self, names: Sequence[str]) -> Rows:
+        """Return the rows of some columns of numbers."""
+        return self._parsed().columns([self.columns.index(name) for name in names])
 
     def _numeric(self) -> set[str]:
-        return set(self._scan())
+        return {self.columns[j] for j in self._parsed().numeric()}
+
+    def _counts_rows(self, name: str) -> bool:
+        return self._parsed().counts_rows(self.columns.index(name))
 
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        self._scan(keys)
-        return pd.DataFrame({key: pd.Series(self._texts[key], dtype=object) for key in keys})
+        if any(key not in self._encoded for key in keys):
+            if self._numbers is not None or self.only_labels:
+                self._scan(keys)
+            else:
+                self._parsed(keys)  # in one pass
+        return pd.DataFrame({key: self._encoded[key] for key in keys})
 
-    def _scan(self, keys: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """Read the columns of numbers, and the text of some columns."""
-        if self._found is not None and all(key in self._texts for key in keys):
-            return self._found
-        numbers: dict[int, list[np.ndarray]] = {j: [] for j in range(len(self.columns))}
-        texts: dict[str, list[str | None]] = {key: [] for key in keys}
-        shared: dict[str, str] = {}  # one string per label, not one per cell
+    def _parsed(self, keys: Sequence[str] = ()) -> ParsedNumbers:
+        """Return the numbers; labels are read in the same pass."""
+        if self._numbers is None:
+            numbers = ParsedNumbers(self.path)
+            try:
+                self._scan(keys, numbers)
+            except BaseException:
+                numbers.close()
+                raise
+            self._numbers = numbers
+        return self._numbers
+
+    def _scan(self, keys: Sequence[str], numbers: ParsedNumbers | None = None) -> None:
+        """Read the labels in some columns, and all numbers if requested."""
+        labels = {key: Encoder() for key in keys}
         records = self._records()
         next(records)
         cells = (record for record in records if record)
+        n = 0
         while block := list(islice(cells, BLOCK_ROWS)):
             columns = list(zip(*block, strict=True))
-            for j in list(numbers):
-                values = _floats(columns[j])
-                if values is None:
-                    del numbers[j]
-                else:
-                    numbers[j].append(values)
-            for key, text in texts.items():
-                column = columns[self.columns.index(key)]
-                text.extend(shared.setdefault(label, label) if label else None for label in column)
+            if numbers is not None:
+                numbers.add(columns)
+            for key, encoder in labels.items():
+                encoder.add(columns[self.columns.index(key)])
+            n += len(block)
             del block, columns  # before the next block is read
-        joined = {self.columns[j]: np.concatenate(parts) for j, parts in numbers.items() if parts}
-        if numbers and not joined:
+        if not n:
             raise BadValue(
                 f"Expected at least one cell, found only a header line in {self.path.name}."
             )
-        # A column in which every number is missing is not a coordinate.
-        self._found = {name: v for name, v in joined.items() if not np.isnan(v).all()}
-        self._texts |= texts
-        return self._found
+        self._encoded |= {key: encoder.series() for key, encoder in labels.items()}
 
-    def _save(
-        self, path: Path, destination: Path, names: Sequence[str], result: np.ndarray
-    ) -> None:
+    @contextmanager
+    def _writer(
+        self, path: Path, destination: Path, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
         at = [self.columns.index(name) for name in names]
-        with _open_text(path, destination) as file:
+        with _open_text(path, destination) as file, closing(self._records()) as records:
             file.write("\ufeff" * self._bom)
             write = csv.writer(
                 file, delimiter=_delimiter(destination), lineterminator=self._line_end
             ).writerow
-            records = self._records()
             write(next(records)[self._unnamed :])
-            i = 0
-            for record in records:
-                if record and i < len(result):
-                    values = result[
-                        i
-                    ].tolist()  # str() of a float is the shortest text that reads back the same
-                    for j, value in zip(at, values, strict=True):
-                        record[j] = value
-                i += bool(record)
-                write(record)
-        if i != len(result):
-            raise BadValue(
-                f"Expected {self.path.name} not to change while it is read, found {i} cells "
-                f"instead of {len(result)}."
-            )
+            writer = _TextWriter(records, write, at)
+            yield writer
+            writer.close(self.path.name)
 
     def _open(self, mode: str, **how: Any) -> Any:
         packed = self.path.suffix.lower() == ".gz"
@@ -167,19 +167,40 @@ class TextFile(Table):
             ) from None
 
 
-def _floats(texts: Iterable[str]) -> np.ndarray | None:
-    """Return texts as numbers, NaN if missing; ``None`` if a text is not a number."""
-    texts = list(texts)
-    if "_" in "".join(texts):  # Python would read the barcode 10_2 as the number 102
-        return None
-    try:
-        return np.fromiter(map(float, texts), np.float64, len(texts))
-    except ValueError:
-        texts = ["nan" if text.strip() in MISSING else text for text in texts]
-    try:
-        return np.fromiter(map(float, texts), np.float64, len(texts))
-    except ValueError:
-        return None
+class _TextWriter(Writer):
+    """Writes the records of a table with new numbers in some fields."""
+
+    def __init__(
+        self, records: Iterator[list[str]], write: Callable[[list[Any]], Any], at: list[int]
+    ) -> None:
+        self._records, self._write, self._at = records, write, at
+        self._n, self._found = 0, 0
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write rows, starting at row ``lo``."""
+        self._n += len(block)
+        while self._found < self._n and (record := next(self._records, None)) is not None:
+            if record:
+                # str() of a float is the shortest text that reads back the same
+                values = block[self._found - lo].tolist()
+                for j, value in zip(self._at, values, strict=True):
+                    record[j] = value
+            self._found += bool(record)
+            self._write(record)
+
+    def close(self, name: str) -> None:
+        """Write the blank lines at the end."""
+        for record in self._records:
+            self._found += bool(record)
+            self._write(record)
+        if self._found != self._n:
+            raise BadValue(
+                f"Expected {name} not to change while it is read, found {self._found} cells "
+                f"instead of {self._n}."
+            )
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Ignore the record: a table cannot hold it."""
 
 
 def _delimiter(path: Path) -> str:
