@@ -11,7 +11,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy experiments-quick dist clean
+.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy experiments-quick dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -48,6 +48,13 @@ test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
+
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.test ## open damaged files of all kinds for FUZZ_SECONDS=600; prints its seed (Linux)
+	PYTHONPATH=src $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
+
+fuzz-quick: $(VENV)/.test ## the same cases each time, at most 90 seconds (Linux)
+	PYTHONPATH=src $(BIN)/python -m fuzz --seconds 90 --cases 1500 --seed 0
 
 dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty environment
 	rm -rf dist

@@ -16,6 +16,7 @@ from . import (
     atlas,
     copy,
     dask_scaling,
+    file_memory,
     files,
     harmony,
     memory,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "populations": populations.run,
     "adam": adam.run,
     "files": files.run,
+    "file-memory": file_memory.run,
     "dask": dask_scaling.run,
     "atlas": atlas.run,
 }

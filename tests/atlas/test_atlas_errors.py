@@ -107,7 +107,7 @@ class TestBadInput:
             (lambda t: "\udcff", "damaged"),
             (lambda t: t.replace('"n_cells": 60', '"n_cells": 61'), "checksum does not match"),
             (lambda t: t.replace('"format_version": 1', '"format_version": 2'),
-             f"atlas format 1 or older, found 2, written by scbatchprox {__version__}: upgrade"),
+             rf"format 1 or older, found 2 in .*atlas.json, written by scbatchprox {__version__}: upgrade"),
         ],
     )  # fmt: skip
     def test_damaged_or_newer_list(self, path, atlas, c, change, message):

@@ -281,13 +281,19 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def load(cls, path: str | Path) -> Self:
         """Read a model written by :meth:`save`."""
         saved = model_file.load(path)
-        model = cls(**saved.params)
+        with model_file.checked(path):
+            model = cls(**saved.params)
+            model.check_params()
         model._set_fit(saved.fit)
         model.provenance_ = saved.provenance
         model.n_features_in_ = model.adapter_.n_dims
         if saved.feature_names is not None:
             model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
         return model
+
+    def check_params(self) -> None:
+        """Raise an error for parameters that are not allowed; otherwise fitting does so."""
+        self._method()
 
     @property
     def adapter_(self) -> Adapter:

@@ -15,6 +15,7 @@ from ..core.adapter import Adapter
 from ..core.solvers import solver_of
 from ..diagnosis.look import look, sample_sizes
 from ..errors import BadValue
+from ..io.damaged import naming
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
 from .anndata import record as record_of
@@ -130,5 +131,7 @@ def apply_file(
             )
         verb = "inverse" if inverse else "apply"
         source = source_of(job, client, progress)
-        mapped = source.mapped(adapter, verb, job.labels.within(adapter.batches))
+        with naming(path if labels is None else labels):
+            known = job.labels.within(adapter.batches)
+        mapped = source.mapped(adapter, verb, known)
         job.write(mapped, record or {}, progress)

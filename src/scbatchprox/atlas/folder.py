@@ -21,9 +21,11 @@ from typing import Any
 from .._version import __version__
 from ..api.estimator import BatchProx
 from ..core.checks import some_of
+from ..core.labels import label_array
 from ..errors import BadFile, BadKey, BadValue
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
+from ..io.model_file import params_from_json
 
 __all__ = [
     "FORMAT_VERSION",
@@ -73,6 +75,16 @@ class Entry:
     #: None if the atlas has no batches.
     file: str | None = None
     sha256: str | None = None
+
+
+#: Types that JSON has for the fields of an entry.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "number": (int,), "action": (str,), "parent": (int, type(None)), "when": (str,),
+    "scbatchprox_version": (str,), "added": (list,), "removed": (list,),
+    "policy": (str, type(None)), "forced": (bool,), "source": (dict, type(None)),
+    "to": (int, type(None)), "n_batches": (int,), "n_cells": (int,),
+    "file": (str, type(None)), "sha256": (str, type(None)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,48 @@ class Record:
         return _without(new, old), _without(old, new)
 
 
+def record_from(stored: dict[str, Any]) -> Record:
+    """Return the list of versions from JSON; raises an error of any type if it is not one."""
+    versions = tuple(Entry(**entry) for entry in stored["versions"])
+    if [entry.number for entry in versions] != list(range(1, len(versions) + 1)):
+        raise ValueError("versions are not numbered 1, 2, ...")
+    known: set[int | None] = {None}
+    for entry in versions:
+        wrong = [name for name, types in _TYPES.items() if type(getattr(entry, name)) not in types]
+        if wrong:
+            raise TypeError(f"{wrong[0]} of version {entry.number}")
+        if not {entry.parent, entry.to} <= known:
+            raise ValueError(f"version {entry.number} comes before its parent")
+        _check_entry(entry)
+        known.add(entry.number)
+    upstream = stored["upstream"]
+    if not (versions and (upstream is None or isinstance(upstream, str))):
+        raise TypeError("no versions, or an upstream that is not text")
+    BatchProx(**params_from_json(stored["params"])).check_params()
+    counts = (one for entry in versions for one in entry.added + entry.removed)
+    label_array(list({one["batch"]: None for one in counts}))  # labels of one type
+    record = Record(stored["params"], upstream, versions)
+    for entry in versions:
+        record.batches(entry.number)
+    return record
+
+
+def _check_entry(entry: Entry) -> None:
+    for one in entry.added + entry.removed:
+        if set(one) != {"batch", "n_cells"} or type(one["n_cells"]) is not int:
+            raise TypeError(f"batches of version {entry.number}")
+        if type(one["batch"]) not in (str, int, float, bool):
+            raise TypeError(f"a batch of version {entry.number}")
+    if entry.file is not None and not _VERSION_FILE.fullmatch(entry.file):
+        raise ValueError(f"file {entry.file!r} of version {entry.number}")
+    if entry.source is not None and not {"name", "batch_key", "use_rep"} <= set(entry.source):
+        raise KeyError(f"the source of version {entry.number}")
+    for name, value in (entry.source or {}).items():
+        several = name == "batch_key" and isinstance(value, list)
+        if not all(isinstance(v, str | None) for v in (value if several else [value])):
+            raise TypeError(f"{name} of the source of version {entry.number}")
+
+
 def read(path: Path) -> Record:
     """Read the list of versions."""
     where = path / LIST
@@ -138,20 +192,23 @@ def read(path: Path) -> Record:
     damaged = f"Expected the list of versions of an atlas, found {where}, which is damaged"
     try:
         stored = json.loads(where.read_text("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of its encoding
         raise BadValue(f"{damaged} ({error}).") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise BadValue(f"{damaged} or is not of an atlas.")
     version = stored.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int or version > FORMAT_VERSION:
         raise BadValue(
-            f"Expected atlas format {FORMAT_VERSION} or older, found {version!r}, written by "
+            f"Expected atlas format {FORMAT_VERSION} or older, found {version!r} in {where}, written by "
             f"scbatchprox {stored.get('scbatchprox_version')}: upgrade scbatchprox to read it."
         )
     if stored.pop("sha256", None) != checksum(stored):
         raise BadValue(f"{damaged} or was edited (its checksum does not match).")
-    versions = tuple(Entry(**entry) for entry in stored["versions"])
-    return Record(stored["params"], stored["upstream"], versions)
+    try:
+        return record_from(stored)
+    except Exception as error:  # of any type: an entry may be anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise BadValue(f"{damaged} ({reason}).") from error
 
 
 def load(path: Path, entry: Entry) -> BatchProx | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 
 from ..core.checks import check_embedding
 from ..core.labels import Labels, population_labels
-from ..errors import BadValue
+from ..errors import BadValue, NotFinite
+from ..io.damaged import naming, reading
 from ..io.formats import CellFile, Rows, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
 from ..io.formats.zarr_place import check_store_place
@@ -58,11 +59,20 @@ class Job:
         writer_of = self.file.writer
         if self.out is not None and kind_of(self.out) == ".npy":
             writer_of = npy_writer  # only the refined cells, for any type of input
-        with writer_of(self.out, self.key, (n, d), output_dtype(self.rows)) as writer:
+        path = (
+            self.file.path
+        )  # a damaged file may be readable, and yet no result can be added to it
+        with ExitStack() as stack:
+            opened = writer_of(self.out, self.key, (n, d), output_dtype(self.rows))
+            with reading(path):
+                writer = stack.enter_context(opened)
             for lo, block in mapped:
-                writer.write(lo, block)
+                with reading(path):
+                    writer.write(lo, block)
                 progress("refine", lo + len(block), n)
-            writer.finish(record)
+            with reading(path):
+                writer.finish(record)
+                stack.close()
 
 
 @contextmanager
@@ -88,10 +98,14 @@ def open_job(
                     f"for {file.path.name}."
                 )
         also = [] if population_key is None or population_key in keys else [population_key]
-        obs = file.obs(keys + also)
-        rows = file.embedding(use_rep)
-        check_embedding(rows[0:1])
-        batches = Labels.of(batch_labels(obs, keys), rows.shape[0])
+        source = file.path if labels is None else labels
+        with naming(source, file.path):
+            obs = file.obs(keys + also)
+        with naming(file.path):
+            rows = file.embedding(use_rep)
+            check_embedding(rows[0:1])
+        with naming(source, file.path):
+            batches = Labels.of(batch_labels(obs, keys), rows.shape[0])
         key = file.default_key(use_rep) if key_added is None else key_added
         if key in ("", ".", "..") or "/" in key:
             raise BadValue(f"Expected a plain name for the result, found {key!r}.")
@@ -99,17 +113,27 @@ def open_job(
             raise BadValue(
                 f"Expected a name for the result that differs from the input's, found {key!r}."
             )
-        population = (
-            None
-            if population_key is None
-            else population_labels(obs[population_key], rows.shape[0])
-        )
+        population = None
+        if population_key is not None:
+            with naming(source, file.path):
+                population = population_labels(obs[population_key], rows.shape[0])
         job = Job(file, use_rep, rows, batches, key, _checked_out(out, file), population)
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, batches.batches.size, job.step, key,
         )  # fmt: skip
-        yield job
+        with _naming_cells(file.path):
+            yield job
+
+
+@contextmanager
+def _naming_cells(path: Path) -> Iterator[None]:
+    """Name the file in errors on values of cells, which are found while they are read."""
+    try:
+        yield
+    except NotFinite:
+        with naming(path):
+            raise
 
 
 def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:

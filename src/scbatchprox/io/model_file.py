@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.adapter import Adapter
-from ..core.checks import plain
+from ..core.checks import plain, some_of
 from ..core.fit import Fit, Method
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
@@ -21,8 +22,9 @@ from ..targets.moment import MomentTarget
 from ..targets.population.registration import Consensus
 from ..targets.population.settings import PopulationSettings
 from . import store
+from .damaged import naming
 
-__all__ = ["Saved", "load", "params_as_json", "params_from_json", "save"]
+__all__ = ["Saved", "checked", "load", "params_as_json", "params_from_json", "save"]
 
 MOMENTS = ("batch", "n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
@@ -82,15 +84,24 @@ def save(
 def load(path: str | Path) -> Saved:
     """Read what :func:`save` wrote, or version 0.1.0."""
     stored = store.load(path, ("model",))
-    try:
+    with checked(path):
         return _saved(stored)
+
+
+@contextmanager
+def checked(path: str | Path) -> Iterator[None]:
+    """Raise one sentence that names the file for any error that its content causes."""
+    try:
+        with naming(path):
+            yield
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except Exception as error:  # of any type: a file may hold anything where a number is expected
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise BadValue(
             f"Expected a saved model, found {path}, whose content is damaged or of another kind "
-            f"({type(error).__name__}: {error})."
-        ) from None
+            f"({reason})."
+        ) from error
 
 
 def _saved(stored: store.Stored) -> Saved:
@@ -112,7 +123,26 @@ def _saved(stored: store.Stored) -> Saved:
         pooled=_pooled(stored),
     )
     names = known.get("feature_names")
-    return Saved(fit, params, dict(known["provenance"]), names, stored.written_by)
+    if names is not None and not (_are_strings(names) and len(names) == fit.adapter.n_dims):
+        raise BadValue(
+            f"Expected the names of {fit.adapter.n_dims} coordinates, found {some_of([names])}."
+        )
+    return Saved(fit, params, _provenance(known["provenance"]), names, stored.written_by)
+
+
+def _provenance(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a model is from; other commands take their defaults from these entries."""
+    known = dict(stored)
+    for name in ("batch_key", "use_rep", "key_added"):
+        value = known.get(name)
+        several = name == "batch_key" and _are_strings(value)
+        if not (value is None or isinstance(value, str) or several):
+            raise BadValue(f"Expected the name of a column as {name}, found {some_of([value])}.")
+    return known
+
+
+def _are_strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _method_as_json(method: Method) -> dict[str, Any]:
@@ -163,6 +193,13 @@ def _consensus(stored: store.Stored) -> Consensus | None:
     known = stored.params["consensus"]
     origin, mass, total = (stored.tensors[f"consensus.{name}"] for name in CONSENSUS)
     settings = PopulationSettings.from_json(known["settings"])
+    if mass.ndim != 2 or origin.ndim != 1 or total.shape != (*mass.shape, *origin.shape):
+        raise BadValue(
+            f"Expected a consensus of shapes (d,), (S, K) and (S, K, d), found {origin.shape}, "
+            f"{mass.shape} and {total.shape}."
+        )
+    if not all(np.isfinite(array).all() for array in (origin, mass, total)):
+        raise BadValue("Expected a finite consensus, found NaN or infinity.")
     return Consensus(settings, origin, float(known["unit"]), mass, total, bool(known["one_each"]))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from .._version import __version__
@@ -73,25 +73,28 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
         with safe_open(path, framework="np") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except Exception as error:  # of several types: safetensors knows numbers that numpy does not
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # an error of the system
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadValue(
             f"Expected a saved {' or '.join(kinds)}, found {path}, which is damaged or of another "
-            f"kind ({error})."
-        ) from None
+            f"kind ({reason})."
+        ) from error
     if header.get("format") != "scbatchprox":
         raise BadValue(
             f"Expected a file written by scbatchprox, found {path} with header entries "
             f"{some_of(header)}."
         )
     version = header.get("format_version", "")
-    if not version.isdigit() or int(version) > FORMAT_VERSION:
+    if not (version.isascii() and version.isdigit()) or int(version) > FORMAT_VERSION:
         raise BadValue(
-            f"Expected file format {FORMAT_VERSION} or older, found {version!r}, written by "
+            f"Expected file format {FORMAT_VERSION} or older, found {version!r} in {path}, written by "
             f"scbatchprox {header.get('scbatchprox_version')}: upgrade scbatchprox to read it."
         )
     if header.get("kind") not in kinds:
         raise BadValue(
-            f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r}."
+            f"Expected a saved {' or '.join(kinds)}, found a saved {header.get('kind')!r} in {path}."
         )
     # Files that were written before there was a checksum have none.
     if "sha256" in header and header["sha256"] != _checksum(header, tensors):
@@ -100,9 +103,11 @@ def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
             f"edited (its checksum does not match)."
         )
     try:
-        batches = label_array(json.loads(header["batches"]))
-        params = json.loads(header["params"])
-    except (KeyError, json.JSONDecodeError) as error:
+        batches, params = json.loads(header["batches"]), json.loads(header["params"])
+        if not (isinstance(batches, list) and isinstance(params, dict)):
+            raise TypeError(f"{type(batches).__name__} and {type(params).__name__}")
+        batches = label_array(batches)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadValue(
             f"Expected batches and params in the header of {path}, found it damaged ({error})."
         ) from None

@@ -15,8 +15,10 @@ from anndata.io import read_elem
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadValue
+from ..io.damaged import reading
 from ..io.formats import CellFile, kind_of, open_cells
 from ..io.formats.elements import stored_rows
+from ..io.formats.stored import check_stored
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
 from .counts import Counts
@@ -117,7 +119,7 @@ def recorded(file: CellFile, key: str | None) -> str | None:
     """Return the fingerprint of the upstream that made an embedding in a file, if it is recorded."""
     if key is None or kind_of(file.path) not in KINDS:
         return None
-    with _group(file.path) as group:
+    with reading(file.path), _group(file.path) as group:
         found = _record(group, key)
     return None if found is None else str(found)
 
@@ -127,6 +129,7 @@ def _record(group: Any, key: str) -> Any:
     # An entry from another program may not be a group, or may not name an upstream.
     if not hasattr(record, "keys") or RECORD not in record:
         return None
+    check_stored(record[RECORD], RECORD)
     return read_elem(record[RECORD])
 
 

@@ -127,6 +127,8 @@ class TestNpz:
         np.savez(path, b=np.zeros(3))
         check_refused(path, "b", "found 0; available: 'b'")
         np.savez(path, X=np.zeros((2, 2)), b=np.array(["a", "b"], object))
-        check_refused(path, "b", "Expected an array in 'b', found pickled objects")
+        check_refused(path, "b", "Expected an array in 'b' of cells.npz, found pickled objects")
         np.savez(path, X=np.array([["a", "b"]], object), b=np.zeros(1))
-        check_refused(path, "b", "Expected an array in 'X', found pickled objects", use_rep="X")
+        check_refused(
+            path, "b", "Expected an array in 'X' of cells.npz, found pickled objects", use_rep="X"
+        )

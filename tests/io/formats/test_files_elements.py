@@ -92,7 +92,7 @@ def test_a_table_of_records_is_refused(tmp_path):
     path = records(tmp_path / "older.h5ad")
     sentence = (
         "Expected a file written by anndata 0.7 or newer, found an older one: read it and write it "
-        "again with anndata."
+        "again with anndata (in older.h5ad)."
     )
     with open_cells(path) as file, pytest.raises(BadValue) as caught:
         file.obs(["batch"])

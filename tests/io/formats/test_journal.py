@@ -105,6 +105,7 @@ class TestJournal:
         assert "X_pca_batchprox" in read(path).obsm
         assert os.listdir(path.parent) == [path.name]
 
+    @pytest.mark.usefixtures("ctrl_c")
     @pytest.mark.parametrize("method", ["seek", "readinto", "write", "truncate", "flush"])
     def test_ctrl_c_while_hdf5_uses_the_file(self, path, monkeypatch, method):
         before, real, sent = path.read_bytes(), getattr(JournaledFile, method), []

@@ -15,6 +15,7 @@ from ...cells.keys import as_keys, batch_labels
 from ...core.checks import check_embedding, one_of, some_of
 from ...core.labels import Labels
 from ...errors import BadKey, BadValue
+from ...io.damaged import naming
 from ...io.formats import CellFile, kind_of, open_cells
 from ...kernels.arrays import Ints
 from ...progress import Progress, silent
@@ -88,17 +89,25 @@ def evaluate_file(
     _check_reps(reps)
     with open_cells(path, labels) as file:
         _check_file(file, reps)
-        batch = batch_labels(file.obs(as_keys(batch_key)), batch_key)
-        cell_type = _types(file, label_key)
+        with naming(path if labels is None else labels, path):
+            batch = batch_labels(file.obs(as_keys(batch_key)), batch_key)
+            cell_type = _types(file, label_key)
         rows = np.flatnonzero(cell_type.notna())
         if not rows.size:
-            raise BadValue(f"Expected cells with a type in {label_key!r}, found none.")
-        known = [Labels.of(column.iloc[rows], rows.size) for column in (batch, cell_type)]
+            raise BadValue(
+                f"Expected cells with a type in {label_key!r} of {file.path.name}, found none."
+            )
+        with naming(path if labels is None else labels, path):
+            known = [Labels.of(column.iloc[rows], rows.size) for column in (batch, cell_type)]
         if profile == "fast":
             kept = sample(known[0], known[1], FAST_CELLS, seed)
             rows, known = rows[kept], [Labels(k.codes[kept], k.batches) for k in known]
         embeddings = {rep: _read(file, rep, rows, len(batch)) for rep in reps}
-    found = compare(embeddings, *known, runs=runs, seed=seed, progress=progress)
+    try:
+        found = compare(embeddings, *known, runs=runs, seed=seed, progress=progress)
+    except BadValue:
+        with naming(path):
+            raise
     return Scored(found, known[0], known[1], len(batch), int(cell_type.isna().sum()))
 
 
@@ -131,11 +140,14 @@ def _types(file: CellFile, label_key: str) -> pd.Series:
 
 def _read(file: CellFile, rep: str, rows: Ints, n_cells: int) -> np.ndarray:
     """Read the chosen rows of an embedding in blocks, so that the whole is never in memory."""
-    stored = file.embedding(rep)
-    check_embedding(stored[0:1])
+    with naming(file.path):
+        stored = file.embedding(rep)
+        check_embedding(stored[0:1])
     n, d = stored.shape
     if n != n_cells:
-        raise BadValue(f"Expected one label per cell of {rep!r} ({n}), found {n_cells}.")
+        raise BadValue(
+            f"Expected one label per cell of {rep!r} ({n}) in {file.path.name}, found {n_cells}."
+        )
     step = max(file.row_step, CHUNK_BYTES // (d * stored.dtype.itemsize))
     blocks = []
     for lo in range(0, n, step):

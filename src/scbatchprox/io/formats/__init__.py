@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...errors import BadFile, BadValue
+from ..damaged import reading
 from .base import CellFile, Rows, Writer
 
 __all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "kind_of", "open_cells"]
@@ -56,7 +57,8 @@ def open_cells(
             f"Expected {path} to be a {'folder' if kind_of(path) == '.zarr' else 'file'}."
         )
     kind: type[CellFile] = getattr(import_module(f".{module}", __name__), name)
-    file = kind(path, worker=worker)
+    with reading(path):
+        file = kind(path, worker=worker)
     if labels is None:
         return file
     from .second_file import WithLabels

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from numpy.lib import format as npy
 from ...core.checks import some_of
 from ...errors import BadKey, BadValue
 from ..atomic import replacing
+from ..damaged import damaged
 from .base import CellFile, Rows, Writer
 from .disk_rows import DiskRows, scratch_file
 from .encoding import BLOCK_LABELS, Encoder
@@ -32,6 +35,10 @@ _READ_ERRORS = (
 )
 #: Bytes of a member of a zip file that are copied at a time.
 COPY_BYTES = 1 << 20
+
+_HEADS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+#: Bytes that one byte of a member can become, at most, by the usual compression.
+_DEFLATE_RATIO = 1032
 
 _PICKLED = "pickled objects, which are never loaded; save them with .astype(str) or as numbers"
 
@@ -115,7 +122,12 @@ class NpzFile(CellFile):
         try:
             self._zip = zipfile.ZipFile(path)
         except _READ_ERRORS as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
+        try:
+            _check_directory(path, self._zip.infolist())
+        except BadValue:
+            self._zip.close()
+            raise
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
@@ -177,13 +189,13 @@ class NpzFile(CellFile):
             with self._zip.open(info) as a, target.open(copy, "w", force_zip64=True) as b:
                 shutil.copyfileobj(a, b, COPY_BYTES)
         except _READ_ERRORS as error:
-            raise _damaged(self.path, error) from None
+            raise damaged(self.path, error) from None
 
     def _array(self, name: str) -> DiskRows:
         """Return the rows of an array, whose checksum has been compared."""
         shape, fortran, dtype, start = self._head(name)
         if dtype.hasobject:
-            raise BadValue(f"Expected an array in {name!r}, found {_PICKLED}.")
+            raise BadValue(f"Expected an array in {name!r} of {self.path.name}, found {_PICKLED}.")
         info = self._members[name]
         packed = info.compress_type != zipfile.ZIP_STORED
         file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
@@ -200,20 +212,21 @@ class NpzFile(CellFile):
             if not packed:
                 rows.offset += _start_of(info, file)
         except _READ_ERRORS as error:
-            raise _damaged(self.path, error) from None
+            raise damaged(self.path, error) from None
         return rows
 
     def _head(self, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
         """Return shape, order and type of an array, and its first byte, without reading it."""
-        heads = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         try:
             with self._zip.open(self._members[name]) as member:
-                head = heads.get(npy.read_magic(member))
+                head = _HEADS.get(npy.read_magic(member))
                 if head is None:  # version 3 is only for records with non-ASCII names
                     return (), False, np.dtype("V"), 0
-                return (*head(member), member.tell())
+                shape, fortran, dtype = head(member)
+                _check_shape(shape)
+                return shape, fortran, dtype, member.tell()
         except _READ_ERRORS as error:
-            raise _damaged(self.path, error) from None
+            raise damaged(self.path, error) from None
 
     def _matrices(self) -> list[str]:
         heads = {name: self._head(name) for name in self._members}
@@ -245,13 +258,15 @@ def read_npy(path: Path) -> DiskRows:
     """Open an array, without reading it."""
     try:
         with open(path, "rb") as file:
-            npy.read_magic(file)
+            version = npy.read_magic(file)
+            if version in _HEADS:
+                _check_shape(_HEADS[version](file)[0])
         # The map checks the header and the size of the file; its pages are never read.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except _READ_ERRORS as error:
         if "Python objects" in str(error):
             raise BadValue(f"Expected an array in {path.name}, found {_PICKLED}.") from None
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
     fortran = found.flags.f_contiguous and not found.flags.c_contiguous
     return DiskRows(open(path, "rb"), found.offset, found.shape, found.dtype, fortran)
 
@@ -276,7 +291,7 @@ def as_labels(array: DiskRows, where: str) -> pd.Series[Any]:
         block = array[lo : lo + BLOCK_LABELS]
         if array.dtype.kind == "S":
             block = np.char.decode(block, "utf-8", "backslashreplace")
-        labels.add(block.tolist())
+        labels.add(_with_text(block).tolist())
     return labels.series()
 
 
@@ -287,9 +302,34 @@ def _start_of(info: zipfile.ZipInfo, file: IO[bytes]) -> int:
     return int(info.header_offset + 30 + name + extra)
 
 
-def _damaged(path: Path, error: Exception) -> BadValue:
-    kind = path.suffix.lower()
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return BadValue(
-        f"Expected a {kind} file, found {path}, which is damaged or of another kind ({reason})."
-    )
+def _with_text(array: np.ndarray) -> np.ndarray:
+    """Return an array; raise an error if text in it is none. Python would not notice until it is printed."""
+    if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+        letters = np.ascontiguousarray(array).view(f"{array.dtype.byteorder}u4")
+        if letters.max() > sys.maxunicode:
+            raise ValueError(f"text with the character {letters.max()}")
+    return array
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    """Raise an error for a shape that no array has."""
+    if any(isinstance(n, bool) or n < 0 for n in shape) or math.prod(shape) >= 2**63:
+        raise ValueError(f"an array of shape {shape}")
+
+
+def _check_directory(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Check that a file can hold its members: a few bytes must not claim to be terabytes."""
+    packed, size = sum(info.compress_size for info in members), path.stat().st_size
+    if packed > size:  # members that share their bytes, or a damaged directory
+        raise damaged(path, f"members of {packed:,} bytes in a file of {size:,}")
+    for info in members:
+        if not 0 <= info.header_offset < size:
+            raise damaged(path, f"{info.filename!r} begins outside of the file")
+        ratio = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATE_RATIO}.get(
+            info.compress_type
+        )
+        if ratio is not None and info.file_size > ratio * info.compress_size:
+            raise damaged(
+                path,
+                f"{info.filename!r} claims {info.file_size:,} bytes, packed in {info.compress_size:,}",
+            )

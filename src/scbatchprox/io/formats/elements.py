@@ -3,68 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from anndata.io import read_elem, sparse_dataset
 
 from ...core.checks import require_columns, some_of
 from ...errors import BadKey, BadValue
+from ..damaged import check_fits, reading
 from .base import Rows
 from .encoding import BLOCK_LABELS, Encoder
+from .stored import check_stored, child, path_of
 
 __all__ = ["stored_obs", "stored_rows"]
 
 
+class StoredRows:
+    """Rows on disk; an error while they are read is one about the file."""
+
+    def __init__(self, rows: Any, path: Path) -> None:
+        self._rows, self._path = rows, path
+        self.shape: tuple[int, ...] = tuple(rows.shape)
+        self.dtype: np.dtype[Any] = np.dtype(rows.dtype)
+        self.chunks = getattr(rows, "chunks", None)
+        self.shards = getattr(rows, "shards", None)
+
+    def __getitem__(self, rows: slice) -> Any:
+        with reading(self._path):
+            return _checked(self._rows[rows])
+
+
 def stored_rows(group: Any, use_rep: str) -> Rows:
     """Return the rows of an embedding in an AnnData group of HDF5 or zarr."""
-    obsm = group.get("obsm", {})
+    path = path_of(group)
+    with reading(path):
+        return _rows(group, use_rep, path)
+
+
+def _rows(group: Any, use_rep: str, path: Path) -> Rows:
+    obsm = child(group, "obsm") if "obsm" in group else {}
     if use_rep in obsm:
-        element = obsm[use_rep]
+        element = child(obsm, use_rep)
     elif use_rep == "X" and "X" in group:
-        element = group["X"]
+        element = child(group, "X")
     else:
         raise BadKey(
             f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(obsm, most=20)}."
         )
     kind = element.attrs.get("encoding-type", "array")
     if kind in ("csr_matrix", "csc_matrix"):
+        check_stored(element, use_rep)
         rows = sparse_dataset(element)
         # Single rows of a column-compressed matrix cannot be read.
-        return rows if kind == "csr_matrix" else rows.to_memory().tocsr()  # type: ignore[no-any-return]
+        return (
+            StoredRows(rows, path) if kind == "csr_matrix" else _checked(rows.to_memory()).tocsr()
+        )
     if kind == "dataframe":
+        check_stored(element, use_rep)
         return read_elem(element).to_numpy()  # type: ignore[no-any-return]
-    if not hasattr(element, "shape") or len(element.shape) != 2:
+    if len(getattr(element, "shape", None) or ()) != 2:
         raise BadValue(
             f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
             f"{getattr(element, 'shape', None)}."
         )
-    return element  # type: ignore[no-any-return]
+    check_stored(element, use_rep, whole=False)
+    return StoredRows(element, path)
 
 
 def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
     """Read some columns of ``obs`` from an AnnData group of HDF5 or zarr."""
-    obs = group["obs"]
-    if not hasattr(obs, "keys"):  # a table of records, before anndata 0.7
-        raise BadValue(
-            "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
-            "write it again with anndata."
-        )
-    internal = ("_index", "__categories")
-    names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
-    available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-    require_columns(keys, available)
-    return pd.DataFrame({key: _column(obs, key) for key in keys})
+    with reading(path_of(group)):
+        obs = child(group, "obs")
+        if not hasattr(obs, "keys"):  # a table of records, before anndata 0.7
+            raise BadValue(
+                "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
+                "write it again with anndata."
+            )
+        internal = ("_index", "__categories")
+        names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
+        available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+        require_columns(keys, available)
+        return pd.DataFrame({key: _column(obs, key) for key in keys})
 
 
 def _column(obs: Any, key: str) -> Any:
-    column = obs[key]
+    column = child(obs, key)
+    check_stored(column, key)
     if "categories" not in column.attrs:
-        return _texts(column) if _is_text(column) else read_elem(column)
-    # anndata 0.7: codes, with a reference (HDF5) or a path from obs (zarr) to the categories.
-    categories = read_elem(obs[column.attrs["categories"]])
-    return pd.Categorical.from_codes(column[()], categories)
+        found = _texts(column) if _is_text(column) else read_elem(column)
+    else:
+        # anndata 0.7: codes, with a reference (HDF5) or a path from obs (zarr) to the categories.
+        categories = obs[column.attrs["categories"]]
+        check_stored(categories, key)
+        found = pd.Categorical.from_codes(column[()], read_elem(categories))
+    shape = getattr(found, "shape", None)
+    if shape is None or len(shape) != 1 or getattr(found.dtype, "kind", "O") in "Vc":
+        raise BadValue(
+            f"Expected one label per cell in obs[{key!r}], found {type(found).__name__}."
+        )
+    check_fits(8 * shape[0], f"the labels {key!r}", path_of(obs))
+    return found
+
+
+def _checked(block: Any) -> Any:
+    """Check positions in a sparse block: compiled loops would follow them anywhere."""
+    if sp.issparse(block):
+        block.check_format(full_check=True)
+    return block
 
 
 def _is_text(column: Any) -> bool:
@@ -74,7 +122,11 @@ def _is_text(column: Any) -> bool:
 
 def _texts(column: Any) -> pd.Series[Any]:
     """Read texts as codes and categories; here an empty text is a label."""
-    values, mask = (column["values"], column["mask"]) if hasattr(column, "keys") else (column, None)
+    values, mask = (
+        (child(column, "values"), child(column, "mask"))
+        if hasattr(column, "keys")
+        else (column, None)
+    )
     labels = Encoder(missing=())
     strings = values.asstr() if hasattr(values, "asstr") else values
     chunk = (getattr(values, "shards", None) or values.chunks or [1])[0]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BadValue, MissingExtra
+from ..damaged import check_fits, damaged, reading
 from .base import Writer
 from .encoding import BLOCK_LABELS, Encoder
 from .tables import Table
@@ -36,12 +37,14 @@ class ParquetFile(Table):
             self._pq: Any = import_module("pyarrow.parquet")
         except ImportError:
             raise MissingExtra("pyarrow for .parquet files", "files") from None
-        with self._reading():
+        with reading(self.path):
             # Not read_table, which reads folder names like "batch=1" as columns.
             # Without pre_buffer, which keeps the bytes of all row groups that were read.
             self._file = self._pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        self.columns = list(self._file.schema_arrow.names)
         try:
+            with reading(path):
+                self.columns = list(self._file.schema_arrow.names)
+                self._check_rows()
             self._check_columns()
             if self._file.metadata.num_rows == 0:
                 raise BadValue(f"Expected at least one cell, found no row in {path.name}.")
@@ -65,7 +68,7 @@ class ParquetFile(Table):
         ends = np.cumsum(sizes)
         first = int(np.searchsorted(ends, lo, side="right"))  # skip the groups before row ``lo``
         skip = lo - int(ends[first - 1]) if first else lo
-        with self._reading():
+        with reading(self.path):
             # Reading "PC" also returns "PC.1" as if it were nested in it.
             for batch in self._file.iter_batches(
                 step, row_groups=range(first, self.n_groups), columns=list(columns)
@@ -87,7 +90,8 @@ class ParquetFile(Table):
 
     def _numeric(self) -> set[str]:
         schema = self._file.schema_arrow
-        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        with reading(self.path):
+            index = list((schema.pandas_metadata or {}).get("index_columns", []))
         types = self.pa.types
         return {
             field.name
@@ -97,7 +101,8 @@ class ParquetFile(Table):
         }
 
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        return pd.DataFrame({key: self._label(key) for key in keys})
+        with reading(self.path):
+            return pd.DataFrame({key: self._label(key) for key in keys})
 
     def _label(self, key: str) -> Any:
         kind, types = self._file.schema_arrow.field(key).type, self.pa.types
@@ -105,9 +110,13 @@ class ParquetFile(Table):
             labels = Encoder(missing=())  # an empty text is a label
             for batch in self.batches([key], 0, BLOCK_LABELS):
                 labels.add(batch.column(0).to_pylist())
-            return labels.series()
-        with self._reading():
-            return self._file.read(columns=[key]).column(key).to_pandas()
+            found = labels.series()
+        else:
+            check_fits(8 * self.n_cells, repr(key), self.path)
+            found = self._file.read(columns=[key]).column(key).to_pandas()
+        if len(found) != self.n_cells:
+            raise damaged(self.path, f"{len(found):,} of {self.n_cells:,} rows in {key!r}")
+        return found
 
     def _counts_rows(self, name: str) -> bool:
         rows = self.rows_of([name])
@@ -146,18 +155,12 @@ class ParquetFile(Table):
             yield writer
             writer.close()
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (self.pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # an error of the file system, not of the file's content
-            reason = str(error).splitlines()[0]
-            raise BadValue(
-                f"Expected a .parquet file, found {self.path}, which is damaged or of another kind "
-                f"({reason})."
-            ) from None
+    def _check_rows(self) -> None:
+        """Compare the number of rows with those of all parts of the table."""
+        about = self._file.metadata
+        parts = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        if min(parts, default=0) < 0 or sum(parts) != about.num_rows:
+            raise damaged(self.path, f"{about.num_rows:,} rows, and {sum(parts):,} in its parts")
 
 
 class ParquetRows:

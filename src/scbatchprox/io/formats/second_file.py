@@ -13,6 +13,7 @@ import pandas as pd
 
 from ...core.checks import some_of
 from ...errors import BadFile, BadValue
+from ..damaged import naming, reading
 from . import open_cells
 from .arrays import npy_labels
 from .base import CellFile, Rows, Writer
@@ -59,7 +60,8 @@ class WithLabels(CellFile):
         if isinstance(self.file, Table):
             self.file.exclude(keys)  # a column with the name of a batch key is not a coordinate
         if isinstance(self._second, CellFile):
-            return self._second.obs(keys)
+            with naming(self.labels):
+                return self._second.obs(keys)
         if len(keys) != 1:
             raise BadValue(
                 f"Expected one batch key for the labels in {self.labels.name}, which have no name, "
@@ -87,7 +89,8 @@ class WithLabels(CellFile):
         if not self.labels.is_file():
             raise BadFile(f"Expected a file with labels, found none at {self.labels}.")
         if kind == ".npy":
-            return npy_labels(self.labels)
+            with reading(self.labels):
+                return npy_labels(self.labels)
         labels = Encoder()
         try:
             with open(self.labels, encoding="utf-8-sig") as file:

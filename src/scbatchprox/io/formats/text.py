@@ -32,6 +32,9 @@ __all__ = ["TextFile"]
 #: Rows of text that are converted to numbers at a time.
 BLOCK_ROWS = 8192
 
+#: Characters of a line, at most: enough for a million coordinates.
+LINE_CHARS = 1 << 25
+
 
 class TextFile(Table):
     """Comma- or tab-separated text with a header line; all labels are strings.
@@ -45,7 +48,7 @@ class TextFile(Table):
         super().__init__(path, worker=worker)
         self._delimiter = _delimiter(path)
         with self._open("rb") as file, self._reading():
-            line = file.readline()
+            line = file.readline(LINE_CHARS)
         self._bom = line.startswith(b"\xef\xbb\xbf")
         self._line_end = "\r\n" if line.endswith(b"\r\n") else "\n"
         with closing(self._records(check=False)) as records:
@@ -138,7 +141,7 @@ class TextFile(Table):
         """Yield all records: the header, cells, and blank lines as empty records."""
         line = 0
         with self._open("rt", encoding="utf-8-sig", newline="") as file, self._reading():
-            reader = csv.reader(file, delimiter=self._delimiter, strict=True)
+            reader = csv.reader(self._lines(file), delimiter=self._delimiter, strict=True)
             try:
                 for record in reader:
                     first, line = line == 0, reader.line_num
@@ -155,6 +158,18 @@ class TextFile(Table):
                     f"Expected a text table in {self.path.name}, found an error after line "
                     f"{line} ({error})."
                 ) from None
+
+    def _lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield lines that fit in memory: a small gzipped file may have one of many gigabytes."""
+        n = 0
+        while line := file.readline(LINE_CHARS):
+            n += 1
+            if len(line) == LINE_CHARS:
+                raise BadValue(
+                    f"Expected lines of fewer than {LINE_CHARS:,} characters in {self.path.name}, found "
+                    f"a longer one in line {n}."
+                )
+            yield line
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

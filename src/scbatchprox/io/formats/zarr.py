@@ -23,7 +23,16 @@ from .elements import stored_obs, stored_rows
 from .journal import deferred_signals
 from .zarr_place import begin, check_store_place, put, restore, sweep
 from .zarr_place import discard as _remove
-from .zarr_result import changed, finish, move_in, ready_of, settle, sources_of, write_record
+from .zarr_result import (
+    changed,
+    check_index,
+    finish,
+    move_in,
+    ready_of,
+    settle,
+    sources_of,
+    write_record,
+)
 from .zarr_tree import copy_store
 
 __all__ = ["ZarrFile"]
@@ -73,6 +82,7 @@ class ZarrFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a result in this store, or in a copy of it."""
+        check_index(self.path)
         if not any(name.startswith("obsm/") or name == "X" for name in self._sources):
             self._note("X", "layers", "var")  # the result is made from counts
         if out is None:

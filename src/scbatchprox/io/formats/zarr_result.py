@@ -19,6 +19,7 @@ from typing import Any
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
+from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import sync_folder
 from ..locks import locked
@@ -26,7 +27,16 @@ from .journal import deferred_signals
 from .zarr_place import beside, discard, restore, sweep
 from .zarr_tree import checksum
 
-__all__ = ["changed", "finish", "move_in", "ready_of", "settle", "sources_of", "write_record"]
+__all__ = [
+    "changed",
+    "check_index",
+    "finish",
+    "move_in",
+    "ready_of",
+    "settle",
+    "sources_of",
+    "write_record",
+]
 
 RECORD = "source.json"
 #: How long in seconds to wait for another process that is moving its result in.
@@ -142,6 +152,23 @@ def _has_index(store: Path) -> bool:
     """Whether a store has an index: consolidated metadata of all its arrays."""
     group = zarr.open_group(store, mode="r")
     return group.metadata.consolidated_metadata is not None
+
+
+def check_index(store: Path) -> None:
+    """Raise an error if the index could not be made again: a damaged store must stay as it is."""
+    if _has_index(store):
+        by_index, there = (
+            {name for name, _ in group.members(max_depth=None)}
+            for group in (
+                zarr.open_group(store, mode="r"),
+                zarr.open_group(store, mode="r", use_consolidated=False),
+            )
+        )
+        if by_index != there:
+            raise BadValue(
+                f"Expected the index of {store} to list what the store has, found a difference in "
+                f"{some_of(sorted(by_index ^ there))}; write the index again (zarr.consolidate_metadata)."
+            )
 
 
 def _drop_index(store: Path, folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""Damaged files for every loader: each must be read correctly, or refused in one sentence."""

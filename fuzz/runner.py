@@ -1,0 +1,241 @@
+"""Runs cases in child processes with little memory and little time, and judges how each ends.
+
+A case is named by its target, the seed of the run and a number, from which all its choices follow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import hashlib
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from scbatchprox.errors import InputError
+
+from .seeds import make_seeds
+from .targets import TARGETS, Target, Wrong
+
+__all__ = ["Report", "fuzz", "replay"]
+
+#: What a case may use: memory beyond that of the process before, and seconds.
+MEMORY, SECONDS = 2 << 30, 15
+
+
+@dataclass
+class Report:
+    """Counts of outcomes, and the failures: case and reason."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, case: str, outcome: str) -> None:
+        """Count the outcome of a case."""
+        what, _, reason = outcome.partition("\t")
+        self.counts[case.split(":")[0], what] += 1
+        if what in ("failed", "in HDF5"):
+            self.failures.append((case, reason))
+
+
+def fuzz(names: list[str], seed: int, seconds: float, cases: int | None = None) -> Report:
+    """Run cases of some targets, for a time or a number of cases that they share."""
+    report = Report()
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        seeds = _seeds(Path(folder))
+        number = 0
+        while time.monotonic() < end and (cases is None or number < cases):
+            number = _child(names, seed, number, cases, end, seeds, Path(folder), report)
+    return report
+
+
+def _name(names: list[str], seed: int, number: int) -> str:
+    """The target of a case."""
+    shares = np.array([TARGETS[name].share for name in names])
+    at = np.random.default_rng([seed, number]).choice(len(names), p=shares / shares.sum())
+    return names[int(at)]
+
+
+def replay(case: str) -> str:
+    """Run one case in this process, with the traceback of its error."""
+    name, seed, number = case.rsplit(":", 2)
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        seeds = _seeds(Path(folder))
+        return _judged(name, int(seed), int(number), seeds, Path(folder) / "case", verbose=True)
+
+
+def _fast_folder() -> str | None:
+    """Memory, if the system has a folder in it: each file that we write is synced."""
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+def _seeds(folder: Path) -> Path:
+    """Write the valid files in a child, so that this process starts no thread and can fork."""
+    seeds = folder / "seeds"
+    seeds.mkdir()
+    pid = os.fork()
+    if pid == 0:
+        _quiet()
+        code = 1
+        try:
+            make_seeds(seeds)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+        raise SystemExit("Expected valid files to begin with, found an error.")
+    return seeds
+
+
+def _quiet() -> None:
+    warnings.simplefilter("ignore")
+    os.environ["OMP_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"
+
+
+def _child(
+    names: list[str], seed: int, number: int, cases: int | None, end: float, seeds: Path,
+    folder: Path, report: Report,
+) -> int:  # fmt: skip
+    """Run cases in a child until it ends or dies; return the number of the next case."""
+    receive, send = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(receive)
+        _work(names, seed, number, cases, end, seeds, folder / "case", send)
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, encoding="utf-8") as lines:
+        for line in lines:
+            report.add(f"{_name(names, seed, number)}:{seed}:{number}", line.rstrip("\n"))
+            number += 1
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code != 0:
+        stack = (folder / "stack").read_text() if (folder / "stack").exists() else ""
+        what = "no end" if "Timeout" in stack else f"end of the process with {code}"
+        # The innermost call of each thread, and first of those that are in h5py.
+        frames = re.findall(r"hread .*\n  (File .*)", stack)
+        frames.sort(key=lambda frame: "/h5py/" not in frame)
+        # HDF5 itself hangs or crashes on some damaged files, and nothing in Python can prevent it.
+        known = bool(frames) and "/h5py/" in frames[0]
+        outcome = f"{'in HDF5' if known else 'failed'}\t{what} {frames[0] if frames else ''}"
+        report.add(f"{_name(names, seed, number)}:{seed}:{number}", outcome)
+        number += 1
+    return number
+
+
+def _work(
+    names: list[str], seed: int, number: int, cases: int | None, end: float, seeds: Path,
+    folder: Path, send: int,
+) -> None:  # fmt: skip
+    _quiet()
+    _limit()
+    stack = (folder.parent / "stack").open("w")
+    faulthandler.enable(stack, all_threads=False)
+    while time.monotonic() < end and (cases is None or number < cases):
+        faulthandler.dump_traceback_later(SECONDS, exit=True, file=stack)
+        outcome = _judged(_name(names, seed, number), seed, number, seeds, folder)
+        faulthandler.cancel_dump_traceback_later()
+        os.write(send, (outcome.replace("\n", " ") + "\n").encode("utf-8", "backslashreplace"))
+        number += 1
+
+
+def _limit() -> None:
+    """Limit the memory of this process, and keep what it writes to the standard streams."""
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    # Each thread would reserve 64 MB of addresses of its own.
+    ctypes.CDLL(None).mallopt(-8, 2)
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+
+
+def _judged(
+    name: str, seed: int, number: int, seeds: Path, folder: Path, verbose: bool = False
+) -> str:
+    """Run a case; return ``read``, ``refused``, or ``failed`` with a reason."""
+    target = TARGETS[name]
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = _prepared(target, rng, seeds, folder)
+    doors = target.doors + target.changing
+    door = doors[int(rng.integers(len(doors)))]
+    before = _content(folder)
+    if verbose:
+        print(f"{path.name}, {door.__name__}")
+    refused = None
+    try:
+        door(rng, path, seeds)
+    except InputError as error:
+        if verbose:
+            traceback.print_exc()
+        refused = str(error)
+    except Wrong as error:
+        return f"failed\t{door.__name__}: {error}"
+    except BaseException as error:
+        if verbose:
+            traceback.print_exc()
+        where = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in where if "scbatchprox" in frame.filename] or where
+        at = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+        return f"failed\t{door.__name__}: {type(error).__name__} at {at}: {str(error)[:300]}"
+    if refused is not None:
+        known = [path.name, *(item.name for item in folder.rglob("*"))]
+        if "\n" in refused or len(refused) > 2000:
+            return f"failed\t{door.__name__}: more than a sentence: {refused[:300]!r}"
+        if "pip install" in refused:
+            refused = None  # it was read, and is not scored
+        elif not any(name in refused for name in known):
+            return f"failed\t{door.__name__}: a sentence that names no file: {refused[:300]}"
+    after = _content(folder)
+    if refused is not None or door not in target.changing:
+        changed = [name for name in before if before[name] != after.get(name)]
+        if changed and target is not TARGETS["journal"]:  # which restores the old content
+            return f"failed\t{door.__name__}: changed {changed[:3]}, {refused}"
+    made = {item.name for item in folder.iterdir()} - {name.split("/")[0] for name in before}
+    left = [item for item in made if refused is not None or not item.startswith("out")]
+    if left and left != ["lock"]:
+        return f"failed\t{door.__name__}: left {left}, {refused}"
+    return "read" if refused is None else "refused"
+
+
+def _prepared(target: Target, rng: np.random.Generator, seeds: Path, folder: Path) -> Path:
+    """Copy valid files to a folder and damage the first."""
+    seed = target.seeds[int(rng.integers(len(target.seeds)))]
+    for name in (seed, *target.beside):
+        if (seeds / name).is_dir():
+            shutil.copytree(seeds / name, folder / name)
+        else:
+            shutil.copyfile(seeds / name, folder / name)
+    target.damage(rng, folder / seed)
+    return folder / seed
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """The checksums of all files of a folder, by name; a lock is no content."""
+    return {
+        str(item.relative_to(folder)): hashlib.blake2b(item.read_bytes()).digest()
+        for item in folder.rglob("*")
+        if item.is_file() and item.name != "lock"
+    }
+
+
+if sys.platform != "linux":
+    raise SystemExit(f"Expected Linux for limits of memory and time, found {sys.platform}.")
