@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from scbatchprox.core.exchange import alone
+from scbatchprox.targets.population import registration
 from scbatchprox.targets.population.batches import Batches
 from scbatchprox.targets.population.consensus import Strengths
 from scbatchprox.targets.population.run import Run
@@ -10,6 +12,12 @@ from scbatchprox.targets.population.start import beats_mirror_images
 from scbatchprox.targets.population.sums import Sums
 
 SETTINGS = PopulationSettings()
+
+
+def register(X, n, start, variance, *options, **named):
+    """Register batches that are all in this process."""
+    within = variance * n.sum()
+    return alone(registration.register(X, n, start, within, *options, **named))
 
 
 class Planted:

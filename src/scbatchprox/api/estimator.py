@@ -16,6 +16,7 @@ from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.checks import check_out, is_numeric, one_of, warn_user
+from ..core.exchange import Exchange, Rounds, driven, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
@@ -220,11 +221,17 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         self._set_n_dims(moments.n_dims)
         return self._set_fit(fit)
 
-    def fit_pooled(self, own: Moments, pooled: Pooled) -> Self:
+    def fit_pooled(self, own: Moments, pooled: Pooled, exchange: Exchange = itself) -> Self:
         """Fit some batches, given their own moments and sums over all batches, including these.
 
-        The rows equal those of a :meth:`fit` to the cells of all batches. For the moment target.
+        The rows equal those of a :meth:`fit` to the cells of all batches. The moment target needs nothing
+        else. The population target needs more sums, which ``exchange`` adds up: it takes the sums (n,) of
+        these batches, and returns those over all batches.
         """
+        return driven(self.fit_in_rounds(own, pooled), exchange)
+
+    def fit_in_rounds(self, own: Moments, pooled: Pooled) -> Rounds[Self]:
+        """As :meth:`fit_pooled`, but sums are yielded, and those over all batches are to be sent."""
         if pooled.mean.shape != (own.n_dims,):
             raise BadValue(
                 f"Expected sums over cells with {own.n_dims} coordinates, as in these batches, found "
@@ -235,9 +242,22 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
                 f"Expected sums over all cells, including the {own.n_cells} in these {own.batches.size} "
                 f"batches, found {pooled.n_cells} cells in {pooled.n_batches} batches."
             )
-        fit = Fit.of(self._method(), own, pooled=pooled)
+        fit = yield from Fit.rounds(self._method(), own, pooled=pooled)
         self._set_n_dims(own.n_dims)
         return self._set_fit(fit)
+
+    def published(self) -> BatchProx:
+        """Return the model without its batches, for others to add theirs to (:meth:`partial_fit`).
+
+        It has the number, mean and spread of all cells together, and the consensus of the population target,
+        but nothing of a single batch.
+        """
+        check_is_fitted(self)
+        model = BatchProx(**self.get_params(deep=False))
+        model._set_n_dims(self.n_features_in_)
+        if hasattr(self, "feature_names_in_"):
+            model.feature_names_in_ = self.feature_names_in_
+        return model._set_fit(self.fit_.published())
 
     def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
         """As :meth:`partial_fit`, from moments; see :meth:`describe`."""

@@ -21,6 +21,7 @@ from typing import Any
 from ..errors import BadValue
 from .adapter import Adapter
 from .checks import check_number, some_of
+from .exchange import Rounds, alone
 from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
@@ -63,14 +64,14 @@ class Method:
         moments: Moments,
         cells: tuple[Any, Labels] | None = None,
         pooled: Pooled | None = None,
-    ) -> tuple[Adapter, Solution, Any]:
+    ) -> Rounds[tuple[Adapter, Solution, Any]]:
         """Fit batches together; return the adapter, the solution, and the consensus if there is one.
 
         ``cells`` are for solvers that visit the cells again. ``pooled`` describes all batches, if
         ``moments`` are those of some of them.
         """
         self.rule.check(moments)
-        target, consensus = self.rule.aim(moments, self.weights, self.rounds, pooled)
+        target, consensus = yield from self.rule.aim(moments, self.weights, self.rounds, pooled)
         among = () if pooled is None else (pooled.n_cells, pooled.n_batches)
         rows = self.rule.rows(moments)
         problem = Problem.of(rows, target, self.weights, *among)
@@ -147,8 +148,22 @@ class Fit:
         pooled: Pooled | None = None,
     ) -> Fit:
         """Fit batches together: they are the reference."""
+        return alone(cls.rounds(method, moments, cells, pooled))
+
+    @classmethod
+    def rounds(
+        cls,
+        method: Method,
+        moments: Moments,
+        cells: tuple[Any, Labels] | None = None,
+        pooled: Pooled | None = None,
+    ) -> Rounds[Fit]:
+        """As :meth:`of`, for some of the batches: sums over these are yielded, and those over all are sent.
+
+        ``pooled`` describes all batches.
+        """
         check_cells_in_every_batch(moments)
-        adapter, solution, consensus = method.together(moments, cells, pooled)
+        adapter, solution, consensus = yield from method.together(moments, cells, pooled)
         return cls(
             method,
             moments,
@@ -165,6 +180,22 @@ class Fit:
     def everyone(self) -> Pooled:
         """All batches of the reference together."""
         return self.reference.by_batch.pooled() if self.pooled is None else self.pooled
+
+    def published(self) -> Fit:
+        """The model without its batches: what a later batch needs to be added, elsewhere too.
+
+        It has the moments of all cells of the reference together, and the consensus.
+        """
+        none = self.moments.select([])
+        return replace(
+            self,
+            reference=none,
+            added=none,
+            moments=none,
+            adapter=self.adapter.select([]),
+            history=History.none(),
+            pooled=self.everyone,
+        )
 
     def new_batches(self, moments: Moments) -> Moments:
         """The part of ``moments`` that belongs to new batches."""

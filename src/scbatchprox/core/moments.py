@@ -17,7 +17,7 @@ from .checks import check_embedding, nonfinite_error, warn_user
 from .labels import Labels, union
 from .rows import OfBatches, RowMap
 
-__all__ = ["Moments", "Pooled", "n_parts", "warn_if_barcodes"]
+__all__ = ["Moments", "Pooled", "chan", "n_parts", "warn_if_barcodes"]
 
 #: Bytes of a block of cells in :func:`scbatchprox.kernels.loops.add_sums`: half of a common L2 cache.
 CACHE_BYTES = 1 << 18
@@ -234,7 +234,7 @@ class Moments(OfBatches):
             if not np.array_equal(anchors[theirs[shared]], other.anchors[shared]):
                 raise _other_populations()
             anchors[theirs] = other.anchors
-        n_all, mean_all, m2_all = _chan(n[0], mean[0], m2[0], n[1], mean[1], m2[1])
+        n_all, mean_all, m2_all = chan(n[0], mean[0], m2[0], n[1], mean[1], m2[1])
         return Moments(*rows, n_all, mean_all, m2_all, anchors)
 
     def drop(self, batch: Hashable) -> Moments:
@@ -271,7 +271,7 @@ def _other_populations() -> BadValue:
     )
 
 
-def _chan(
+def chan(
     n1: Ints,
     mean1: Floats,
     m2_1: Floats,
@@ -279,6 +279,7 @@ def _chan(
     mean2: Floats,
     m2_2: Floats,
 ) -> tuple[Ints, Floats, Floats]:
+    """Moments of two sets of cells together, row by row; see :meth:`Moments.merge`."""
     n = n1 + n2
     share = (n2 / np.maximum(n, 1))[:, None]
     # Where one side has no cells the result is the other side, to the bit.

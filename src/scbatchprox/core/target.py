@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..kernels.arrays import Ints
 from .anchors import Anchors
+from .exchange import Rounds
 from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Target, Weights
@@ -73,10 +74,11 @@ class TargetRule(Protocol):
 
     def aim(
         self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
-    ) -> Aim:
+    ) -> Rounds[Aim]:
         """Return the target of every row of batches that are fitted together.
 
-        ``pooled`` describes all batches, if ``moments`` are those of some of them.
+        ``pooled`` describes all batches, if ``moments`` are those of some of them. Other sums over all
+        batches that the target needs are yielded.
         """
         ...
 

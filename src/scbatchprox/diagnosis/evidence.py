@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.exchange import alone
 from ..core.fit import Fit
 from ..core.moments import Moments
 from ..core.problem import Weights
@@ -58,7 +59,8 @@ def evidence(fit: Fit, some: Cells, seed: int = 0) -> Evidence:
     rule = PopulationTarget(seed=seed)
     rule = replace(rule, settings=replace(rule.settings, seedings=1))
     populations = rule.describe(some) if fit.moments.anchors is None else fit.moments
-    return _evidence(populations, *rule.registered(populations, Weights(), rule.default_rounds))
+    found = alone(rule.registered(populations, Weights(), rule.default_rounds))
+    return _evidence(populations, *found)
 
 
 def evidence_of(fit: Fit, populations: Moments, inside: Any) -> Evidence:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..core.checks import check_number
+from ..core.exchange import Rounds
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
 from ..core.problem import Target, Weights
@@ -83,8 +84,9 @@ class MomentTarget:
         weights: Weights | None = None,
         rounds: int | None = None,
         pooled: Pooled | None = None,
-    ) -> Aim:
+    ) -> Rounds[Aim]:
         """Return the target of batches that are fitted together; the solver uses weights and rounds."""
+        yield from ()  # ``pooled`` has all sums
         return Aim(self(moments, pooled), None)
 
     def join(

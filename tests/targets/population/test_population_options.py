@@ -8,6 +8,7 @@ from data import make_cells
 from population_models import BOTH, assert_same, grown, parts, refined, shared_and_private, some_of
 from scbatchprox import BatchProx, Moments, MomentTarget, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
+from scbatchprox.core.exchange import alone
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.problem import Weights
 from scbatchprox.diagnosis.evidence import evidence
@@ -218,7 +219,7 @@ class TestEvidence:
         Z, codes = grow
         summary = BatchProx(target="population").fit(Z, batch=codes).fit_.moments
         each, whole = (
-            PopulationTarget(conditioned=conditioned).aim(summary, Weights(), 10).target
+            alone(PopulationTarget(conditioned=conditioned).aim(summary, Weights(), 10)).target
             for conditioned in (True, False)
         )
         displacement = each.center - summary.mean

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from registration_data import SETTINGS, Planted, Server, Site
-from scbatchprox.targets.population.batches import spacing
+from registration_data import SETTINGS, Planted, Server, Site, register
+from scbatchprox.targets.population.batches import spacing, spacing_sums
 from scbatchprox.targets.population.consensus import Strengths
-from scbatchprox.targets.population.registration import register, register_to
+from scbatchprox.targets.population.registration import register_to
 
 USUAL = Strengths(0.2, 0.2)
 WIDE = 1e9  # a variance so large that it does not limit the spacing
@@ -20,7 +20,7 @@ def registered(p, strengths=USUAL, rounds=10, X=None, variance=WIDE, **options):
 
 
 def unit(p):
-    return np.sqrt(spacing(p.X, p.n, p.start, WIDE, SETTINGS))
+    return np.sqrt(spacing(*spacing_sums(p.X, p.n, p.start), WIDE, SETTINGS))
 
 
 def directions(seed, lengths, d=8):

@@ -61,6 +61,8 @@ def varied() -> dict[str, PopulationSettings]:
 
 
 def _times(value: float | tuple[float, ...], factor: float) -> float | int | tuple[float, ...]:
+    if isinstance(value, bool):
+        return value
     if isinstance(value, tuple):
         return tuple(factor * one for one in value)
     if isinstance(value, int):

@@ -58,6 +58,11 @@ class History:
             before = scale, shift
         return cls(*(np.array(x, float) for x in (rounds, objective, distance, step)))
 
+    @classmethod
+    def none(cls) -> History:
+        """Return the history of no round."""
+        return cls(*np.zeros((4, 0)))
+
     def frame(self) -> pd.DataFrame:
         """Return the history as a table."""
         return pd.DataFrame(vars(self))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,25 @@ from ...kernels.distances import squared_distances
 from .consensus import Stack
 from .settings import PopulationSettings
 
-__all__ = ["Batches", "spacing"]
+__all__ = ["Batches", "Everyone", "spacing", "spacing_sums"]
 
 #: Batches in a stack, at most: this limits the memory of its arrays.
 STACK_SIZE = 64
+#: With at least this many populations, runs are on threads. Below, Python's global lock prevents a gain.
+MANY_POPULATIONS = 1500
+
+
+class Everyone(NamedTuple):
+    """Numbers of cells, batches and populations over all batches everywhere."""
+
+    n_cells: float
+    n_batches: float
+    n_populations: float
+
+    @property
+    def mean_size(self) -> float:
+        """Mean number of populations in a batch."""
+        return self.n_populations / self.n_batches
 
 
 class Batches:
@@ -25,6 +40,8 @@ class Batches:
     ----------
     n_rows
         Number of populations.
+    everyone
+        Of all batches everywhere, if these are some of them.
     sizes
         (B,) populations of each batch.
     share
@@ -35,12 +52,19 @@ class Batches:
     """
 
     def __init__(
-        self, X: Floats, n: Ints, start: Ints, unit: float, settings: PopulationSettings
+        self,
+        X: Floats,
+        n: Ints,
+        start: Ints,
+        unit: float,
+        settings: PopulationSettings,
+        everyone: Everyone | None = None,
     ) -> None:
         sizes = np.diff(start)
+        self.everyone = everyone or Everyone(float(n.sum()), float(sizes.size), float(len(X)))
         self.n_rows, self.settings = len(X), settings
         self.sizes = sizes
-        self.share = np.add.reduceat(n, start[:-1]) / n.sum()
+        self.share = np.add.reduceat(n, start[:-1]) / self.everyone.n_cells
         self.rows: list[np.ndarray] = []
         self.stacks: list[Stack] = []
         self.members: list[np.ndarray] = []
@@ -59,6 +83,11 @@ class Batches:
                 self.members.append(members)
                 self.rows.append(rows)
                 self.stacks.append(Stack.of(x, weight, unit, settings))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many populations that it takes less time on threads."""
+        return self.everyone.n_populations >= MANY_POPULATIONS
 
     def by_population(self, parts: list[Any]) -> Any:
         """Values of all populations, in order, from the values of each stack."""
@@ -83,13 +112,10 @@ class Batches:
         return self.by_batch([stack.means() for stack in self.stacks])
 
 
-def spacing(
-    X: Floats, n: Ints, start: Ints, variance: float, settings: PopulationSettings
-) -> float:
-    """Mean squared distance of a population to the nearest one of its batch, within bounds.
+def spacing_sums(X: Floats, n: Ints, start: Ints) -> tuple[float, float]:
+    """Sum over cells of the squared distance of their population to the nearest one of its batch.
 
-    The bounds depend on the ``variance`` within populations. The result is 1 if no batch has two
-    populations and the variance is zero.
+    And the number of these cells: those in batches with two or more populations.
     """
     squares = cells = 0.0
     for lo, hi in pairwise(start.tolist()):
@@ -99,6 +125,15 @@ def spacing(
             np.fill_diagonal(D, np.inf)
             squares += float(D.min(1) @ n[lo:hi])
             cells += float(n[lo:hi].sum())
+    return squares, cells
+
+
+def spacing(squares: float, cells: float, variance: float, settings: PopulationSettings) -> float:
+    """Mean squared distance of a population to the nearest one of its batch, within bounds.
+
+    ``squares`` and ``cells`` are those of :func:`spacing_sums`. The bounds depend on the ``variance``
+    within populations. The result is 1 if no batch has two populations and the variance is zero.
+    """
     found = squares / cells if cells else 0.0
     bound = max(settings.wide * variance, settings.tight * found)
     return min(found, bound) if found > 0 else bound or 1.0

@@ -34,6 +34,9 @@ __all__ = ["Assignment", "Stack", "Strengths", "squares"]
 #: Part of a population's weight that its nearest centres get even if another population is nearer to them.
 #: So every population counts at some centre.
 LEAK = 1e-6
+#: A population this near to a plane, in spacings, lies on it. In a run that starts from a common mean,
+#: batches with a single population lie on all planes, and rounding must not decide on which side they are.
+TIE = 1e-6
 #: Added to denominators that may be zero.
 TINY = 1e-300
 
@@ -122,7 +125,7 @@ class Stack:
     def divided(self, v: Floats, middle: Floats, planes: Floats) -> Sums:
         """Sums of the populations in each part of space that planes (S, d, m) through ``middle`` divide."""
         y, m = self.x + v, planes.shape[2]
-        side = np.matmul(y - middle[:, None, None], planes[:, None]) > 0
+        side = np.matmul(y - middle[:, None, None], planes[:, None]) > TIE * np.sqrt(self.unit)
         return _by_group(y, self.weight, side @ (1 << np.arange(m)), 1 << m)
 
     def kmeans_step(self, v: Floats, centres: Sums) -> Sums:

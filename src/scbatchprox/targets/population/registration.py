@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
+from ...core.moments import Pooled
+from ...errors import BadValue
 from ...kernels.arrays import Floats, Ints
-from ...kernels.threads import one_numpy_thread, parallel_map
-from .batches import Batches, spacing
+from ...kernels.threads import one_numpy_thread
+from .batches import Batches, Everyone, spacing, spacing_sums
 from .consensus import Strengths
 from .run import Run
 from .settings import PopulationSettings
@@ -17,9 +21,6 @@ from .start import starting_shifts
 from .sums import Sums
 
 __all__ = ["Consensus", "Matches", "matches", "register", "register_to"]
-
-#: With at least this many populations, seedings run on threads. Below, Python's global lock prevents a gain.
-MANY_POPULATIONS = 1500
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,10 @@ class Consensus:
     total: Floats
     one_each: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 < self.unit < math.inf:
+            raise BadValue(f"Expected a consensus with a unit > 0, found {self.unit!r}.")
+
     @property
     def sums(self) -> Sums:
         """The centres."""
@@ -67,17 +72,28 @@ class Matches(NamedTuple):
     fit: Floats  # (B,) how well each batch fits the others without its displacement, 0 to 2
 
 
+class _Frame(NamedTuple):
+    """What all batches have in common: their numbers, the origin, and the unit of squared lengths."""
+
+    everyone: Everyone
+    origin: Floats
+    unit: float
+
+
 def register(
     X: Floats,
     n: Ints,
     start: Ints,
-    variance: float,
+    within: float,
     settings: PopulationSettings,
     strengths: Strengths,
     rounds: int,
     seed: int = 0,
-) -> tuple[Floats, Consensus]:
+    pooled: Pooled | None = None,
+) -> Rounds[tuple[Floats, Consensus]]:
     """Register batches to each other: displacements (P, d) of their populations, and the consensus.
+
+    Every sum over batches is yielded, so that batches at other sites can be added to it.
 
     Parameters
     ----------
@@ -85,27 +101,68 @@ def register(
         (P, d) means and (P,) cells of populations.
     start
         (B + 1,) the populations of batch b are ``start[b]`` to ``start[b + 1]``.
-    variance
-        Variance within populations, over all coordinates.
+    within
+        Sum of squared deviations from the means of populations, over all coordinates.
     settings, strengths, rounds, seed
         Constants, weights of the terms, rounds with a smooth part, seed of the centres.
+    pooled
+        Moments of all cells, if other sites hold some of the batches.
     """
-    origin = np.average(X, axis=0, weights=n)
-    unit = spacing(X, n, start, variance, settings)
-    batches = Batches(X - origin, n, start, unit, settings)
-    seeds = np.arange(seed, seed + settings.seedings)
-    parts = np.split(seeds, len(seeds) if len(X) >= MANY_POPULATIONS else 1)
-    with one_numpy_thread():
-        begin = starting_shifts(batches, strengths, seed)
-        runs = parallel_map(
-            lambda part: Run(batches, begin, strengths, part).iterate(rounds), parts
-        )
-    displacement = np.mean(np.concatenate([run.displacement for run in runs]), axis=0)
+    everyone, origin, unit = yield from _frame(X, n, start, within, settings, pooled)
+    # Yielded positions have the size of numbers near 1, whatever the unit of the data. A power of two
+    # changes no bit of the result.
+    size = _power_of_two(math.sqrt(unit))
+    batches = Batches((X - origin) / size, n, start, unit / size**2, settings, everyone)
+    runs = yield from on_one_blas_thread(_runs(batches, strengths, rounds, seed))
+    displacement = size * np.mean(np.concatenate([run.displacement for run in runs]), axis=0)
     K = max(run.all_sums.mass.shape[1] for run in runs)
     found = [run.all_sums.padded(K) for run in runs]
     mass, total = (np.concatenate(part) for part in zip(*found, strict=True))
-    one_each = len(X) == len(start) - 1
-    return displacement, Consensus(settings, origin, unit, mass, total, one_each)
+    one_each = everyone.n_populations == everyone.n_batches
+    return displacement, Consensus(settings, origin, unit, mass, size * total, one_each)
+
+
+def _frame(
+    X: Floats,
+    n: Ints,
+    start: Ints,
+    within: float,
+    settings: PopulationSettings,
+    pooled: Pooled | None,
+) -> Rounds[_Frame]:
+    """The origin and unit of all batches: the first sum."""
+    about, size = np.zeros(X.shape[1]), 1.0
+    if pooled is not None:  # then nothing cancels, and sums have the size of numbers of cells
+        about, size = pooled.mean, _power_of_two(math.sqrt(pooled.var.mean()))
+    squares, cells = spacing_sums(X, n, start)
+    counts = [n.sum(), len(start) - 1, len(X), cells]
+    offset = ((X - about) * n[:, None]).sum(0)
+    sums = yield np.array([*counts, squares / size**2, within / size**2, *(offset / size)])
+    everyone, cells = Everyone(*sums[:3].tolist()), float(sums[3])
+    if pooled is not None and everyone[:2] != (pooled.n_cells, pooled.n_batches):
+        raise BadValue(
+            f"Expected the populations of all batches for target='population' ({pooled.n_cells:,} cells "
+            f"in {pooled.n_batches:,} batches), found {everyone.n_cells:,.0f} in {everyone.n_batches:,.0f}."
+        )
+    origin = about + size * sums[6:] / everyone.n_cells
+    variance = size**2 * float(sums[5]) / everyone.n_cells
+    unit = spacing(size**2 * float(sums[4]), cells, variance, settings)
+    return _Frame(everyone, origin, unit)
+
+
+def _runs(batches: Batches, strengths: Strengths, rounds: int, seed: int) -> Rounds[list[Run]]:
+    seeds = np.arange(seed, seed + batches.settings.seedings)
+    begin = yield from starting_shifts(batches, strengths, seed)
+    runs = [
+        Run(batches, begin, strengths, part).iterate(rounds)
+        for part in np.split(seeds, len(seeds) if batches.many else 1)
+    ]
+    return (yield from joined(runs, on_threads=batches.many))
+
+
+def _power_of_two(x: float) -> float:
+    """A power of two of about this size; 1 for zero."""
+    return math.ldexp(1.0, math.frexp(x)[1]) if x > 0 else 1.0
 
 
 def register_to(
@@ -115,9 +172,9 @@ def register_to(
     edges = np.array([0, len(X)])
     batches = Batches(X - consensus.origin, n, edges, consensus.unit, consensus.settings)
     with one_numpy_thread():
-        begin = starting_shifts(batches, strengths, 0, consensus.first)
+        begin = alone(starting_shifts(batches, strengths, 0, consensus.first))
         seeds = np.arange(len(consensus.mass))
-        run = Run(batches, begin, strengths, seeds, consensus.sums).iterate(rounds)
+        run = alone(Run(batches, begin, strengths, seeds, consensus.sums).iterate(rounds))
     return np.asarray(run.displacement.mean(0))
 
 

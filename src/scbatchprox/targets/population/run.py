@@ -1,9 +1,15 @@
-"""Rounds of registration: batches exchange sums at centres, and update their displacements."""
+"""Rounds of registration: batches exchange sums at centres, and update their displacements.
+
+Every ``yield`` is a sum over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+"""
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
+from ...core.exchange import Rounds
 from ...kernels.arrays import Floats, Ints
 from .batches import Batches
 from .consensus import Strengths
@@ -46,7 +52,7 @@ class Run:
         ]
         self.fields = [np.zeros((len(seeds), *stack.x.shape)) for stack in self.stacks]
 
-    def iterate(self, rounds: int) -> Run:
+    def iterate(self, rounds: int) -> Rounds[Self]:
         """Run the coarse rounds, in which batches only shift, then ``rounds`` with a smooth part.
 
         Centres are seeded again every few rounds, unless they are fixed.
@@ -58,8 +64,8 @@ class Run:
             if self.fixed is not None:
                 centres = self.fixed
             elif count % settings.renew == 0:
-                centres = self._seeded(count)
-            self._exchange(centres, temperature)
+                centres = yield from self._seeded(count)
+            yield from self._exchange(centres, temperature)
             self.fields = [
                 stack.updated(field, assigned, self.all_sums, temperature, self.strengths, smooth)
                 for stack, field, assigned in zip(
@@ -68,7 +74,9 @@ class Run:
             ]
             centres = self.all_sums
         # Final sums: fits are computed from them, and later batches are registered to them.
-        self._exchange(centres if self.fixed is None else self.fixed, settings.temperature)
+        yield from self._exchange(
+            centres if self.fixed is None else self.fixed, settings.temperature
+        )
         return self
 
     @property
@@ -100,31 +108,37 @@ class Run:
             parts.append(unshifted.shifted(by).fit(rest)[0])
         return self.batches.by_batch(parts)
 
-    def _exchange(self, centres: Sums, temperature: float) -> None:
+    def _exchange(self, centres: Sums, temperature: float) -> Rounds[None]:
         """Add up the sums of all batches: the only data that batches exchange in a round."""
         self.assignments = [
             stack.assigned(field, centres, temperature)
             for stack, field in zip(self.stacks, self.fields, strict=True)
         ]
         own = added(assigned.sums for assigned in self.assignments)
-        self.all_sums = own if self.fixed is None else added([self.fixed, own])
+        if self.fixed is None:
+            self.all_sums = yield from own.of_all()
+        else:
+            self.all_sums = added([self.fixed, own])
 
-    def _seeded(self, count: int) -> Sums:
+    def _seeded(self, count: int) -> Rounds[Sums]:
         """New centres for the current positions of populations, from sums alone.
 
-        Random planes through the mean divide space into cells. The means of the populations in each cell
+        Random planes through the mean divide space into parts. The means of the populations in each part
         are the start of a few steps of k-means.
         """
         settings, pairs = self.settings, list(zip(self.stacks, self.fields, strict=True))
-        wanted = max(settings.few_centres, settings.centres * self.batches.sizes.mean())
+        wanted = max(settings.few_centres, settings.centres * self.batches.everyone.mean_size)
         size = (self.stacks[0].x.shape[2], int(np.ceil(np.log2(wanted))))
         planes = np.stack([
             np.random.default_rng([seed, count]).normal(size=size) for seed in self.seeds
         ])  # fmt: skip
-        zero = np.zeros(planes.shape[:2])
-        whole = added(stack.divided(v, zero, planes[:, :, :0]) for stack, v in pairs)
-        middle = whole.mean[:, 0]
-        centres = added(stack.divided(v, middle, planes) for stack, v in pairs)
+        middle = np.zeros(planes.shape[:2])
+        if settings.recentre:
+            whole = added(stack.divided(v, middle, planes[:, :, :0]) for stack, v in pairs)
+            middle = (yield from whole.of_all()).mean[:, 0]
+        parts = added(stack.divided(v, middle, planes) for stack, v in pairs)
+        centres = yield from parts.of_all()
         for _ in range(settings.steps):
-            centres = added(stack.kmeans_step(v, centres) for stack, v in pairs).compact()
+            nearest = added(stack.kmeans_step(v, centres) for stack, v in pairs)
+            centres = (yield from nearest.of_all()).compact()
         return centres

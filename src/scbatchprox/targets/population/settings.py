@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["PopulationSettings"]
+from ...errors import BadValue
+
+__all__ = ["FEDERATED", "PopulationSettings"]
+
+#: Settings that are divided by, or without which nothing is found.
+_POSITIVE = frozenset(
+    ["cells", "small", "most", "seedings", "coarse", "temperature", "renew", "length"]
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,9 @@ class PopulationSettings:
         Temperature of the softmax over squared distances in these rounds, in units of the squared spacing.
     renew, steps
         Rounds between two seedings of the centres, and steps of k-means after each seeding.
+    recentre
+        Whether the planes that seed the centres go through the mean of all populations, which takes one more
+        sum. If not, they go through the mean of all cells before the registration.
     power
         Decrease of a pull with its length: its weight is (1 + squared length) to the power of minus this.
     length
@@ -85,6 +97,7 @@ class PopulationSettings:
     temperature: float = 0.3
     renew: int = 5
     steps: int = 3
+    recentre: bool = True
     power: float = 2.0
     length: float = 4.0
     prior: float = 0.2
@@ -97,6 +110,26 @@ class PopulationSettings:
     clear: float = 1.5
     good: float = 0.3
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool":
+                good = isinstance(value, bool)
+            else:
+                kind = Integral if field.type == "int" else Real
+                several = value if field.name == "coarse" else (value,)
+                good = isinstance(several, tuple) and all(
+                    isinstance(number, kind)
+                    and 0 <= float(number) < math.inf
+                    and (float(number) > 0 or field.name not in _POSITIVE)
+                    for number in several
+                )
+            if not good:
+                raise BadValue(
+                    f"Expected the setting {field.name} to be a number{' > 0' * (field.name in _POSITIVE)} "
+                    f"as in PopulationSettings(), found {value!r}."
+                )
+
     def to_json(self) -> dict[str, Any]:
         """The settings as JSON types."""
         return {**asdict(self), "coarse": list(self.coarse)}
@@ -105,3 +138,18 @@ class PopulationSettings:
     def from_json(cls, stored: dict[str, Any]) -> PopulationSettings:
         """Settings from the result of :meth:`to_json`."""
         return cls(**{**stored, "coarse": tuple(stored["coarse"])})
+
+
+#: For sites that exchange sums: few rounds, and populations of 20 cells or more. Fits of few populations are
+#: less certain, so a start from the common mean needs more evidence. The costs of these settings are in
+#: ``docs/results/federated_rounds.md``.
+FEDERATED = PopulationSettings(
+    cells=20,
+    small=20,
+    renew=999,
+    recentre=False,
+    steps=0,
+    rounds=5,
+    coarse=(1.0, 0.4),
+    better=4.0,
+)

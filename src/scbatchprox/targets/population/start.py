@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.exchange import Rounds, joined
 from ...kernels.arrays import Floats
-from ...kernels.threads import parallel_map
 from .batches import Batches
 from .consensus import Strengths
 from .run import Run
@@ -19,7 +19,7 @@ BEST_FIT = 2.0
 
 def starting_shifts(
     batches: Batches, strengths: Strengths, seed: int, fixed: Sums | None = None
-) -> Floats:
+) -> Rounds[Floats]:
     """(B, d) shifts that batches start from.
 
     Two runs without a smooth part are compared: one starts from the given positions, the other from a
@@ -32,12 +32,17 @@ def starting_shifts(
     common = 0.0 if fixed is None else fixed.total[0].sum(0) / fixed.mass[0].sum()
     to_mean = common - means
     default, seeds = Strengths(settings.prior, 0.0), np.array([seed])
-    in_place, centred = parallel_map(
-        lambda start: Run(batches, start, default, seeds, fixed).iterate(0),
-        [np.zeros_like(means), to_mean],
-    )
+    runs = [
+        Run(batches, start, default, seeds, fixed).iterate(0)
+        for start in (np.zeros_like(means), to_mean)
+    ]
+    in_place, centred = yield from joined(runs, on_threads=batches.many)
     fit_in_place, fit_centred = in_place.fits(in_place.shift), centred.fits(centred.shift)
-    use_mean = fit_centred.mean() > settings.better * fit_in_place.mean()
+    fits = np.array([fit_in_place.sum(), fit_centred.sum()])
+    if fixed is None:
+        fits = yield fits
+    mean_in_place, mean_centred = fits / batches.everyone.n_batches
+    use_mean = mean_centred > settings.better * mean_in_place
     if use_mean:
         start, base, fit = to_mean, centred, fit_centred
         use = centred.fits(in_place.shift) <= settings.better * fit_centred
@@ -49,16 +54,19 @@ def starting_shifts(
     distant = use & (fit_in_place < settings.lonely)
     if distant.any():
         use[distant] = beats_mirror_images(base, start)[distant]
-    if use_mean and fixed is None:
-        # The common mean is that of the batches that start from it; it takes at least two of them.
-        use &= use.sum() > 1
-        weight = np.where(use, share, 0.0)
-        start = (weight @ means) / max(float(weight.sum()), NONE) - means
-    # The identity term reduces the start too, the less the more evidence there is. Batches that start from
-    # a common mean share their evidence, so that they stay together.
+    # The identity term reduces the start too, the less the more evidence there is.
     evidence = np.where(use, batches.sizes * fit / BEST_FIT, 0.0)
     if use_mean:
-        evidence = np.where(use, evidence.sum() / max(int(use.sum()), 1), 0.0)
+        weight = np.where(use, share, 0.0)
+        sums = np.array([use.sum(), evidence.sum(), weight.sum(), *(weight @ means)])
+        if fixed is None:
+            # The common mean is that of the batches that start from it; it takes at least two of them.
+            sums = yield sums
+            use &= sums[0] > 1
+            _, _, total, *weighted = sums if sums[0] > 1 else np.zeros_like(sums)
+            start = np.array(weighted) / max(float(total), NONE) - means
+        # Batches that start from a common mean share their evidence, so that they stay together.
+        evidence = np.where(use, sums[1] / max(sums[0], 1.0), 0.0)
     kept: Floats = evidence / np.maximum(evidence + strengths.prior, NONE)
     return kept[:, None] * start
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.exchange import Rounds
 from ...kernels.arrays import Floats
 
 __all__ = ["NONE", "Sums", "added"]
@@ -42,6 +43,12 @@ class Sums(NamedTuple):
         mass = self.mass[:, None] - own.mass
         mass = np.where(mass > NEGLIGIBLE * self.mass[:, None], mass, 0.0)
         return Sums(mass, self.total[:, None] - own.total)
+
+    def of_all(self) -> Rounds[Sums]:
+        """The sums of all batches everywhere, if these are those of some."""
+        totals = yield np.concatenate([self.mass.ravel(), self.total.ravel()])
+        mass, total = np.split(totals, [self.mass.size])
+        return Sums(mass.reshape(self.mass.shape), total.reshape(self.total.shape))
 
     def compact(self) -> Sums:
         """The same centres, with as few columns as the seeding with the most centres needs."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.anchors import Anchors
 from ...core.checks import check_whole
+from ...core.exchange import Rounds
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
 from ...core.problem import Target, Weights
@@ -104,35 +105,30 @@ class PopulationTarget:
 
     def aim(
         self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
-    ) -> Aim:
+    ) -> Rounds[Aim]:
         """Register batches to each other."""
-        if pooled is not None:
-            raise BadValue(
-                "Expected the populations of all batches for target='population', found only pooled "
-                "moments of other sites; these are enough for target='moment'."
-            )
         assert rounds is not None  # Method rejects None
         if not _moves(weights, rounds):
             return Aim(self._target(moments, np.zeros_like(moments.mean)), None)
-        shift, consensus = self.registered(moments, weights, rounds)
-        if moments.one_each:
-            return Aim(_MEAN_ONLY(moments), consensus)
+        shift, consensus = yield from self.registered(moments, weights, rounds, pooled)
+        if consensus.one_each:
+            return Aim(_MEAN_ONLY(moments, pooled), consensus)
         return Aim(self._target(moments, shift), consensus)
 
     def registered(
-        self, moments: Moments, weights: Weights, rounds: int
-    ) -> tuple[Floats, Consensus]:
+        self, moments: Moments, weights: Weights, rounds: int, pooled: Pooled | None = None
+    ) -> Rounds[tuple[Floats, Consensus]]:
         """Displacements (R, d) of the populations of batches that are registered to each other."""
-        variance = float(moments.m2.sum() / moments.n_cells)
         return register(
             moments.mean,
             moments.n,
             moments.start,
-            variance,
+            float(moments.m2.sum()),
             self.settings,
             self._strengths(weights),
             rounds,
             self.seed,
+            pooled,
         )
 
     def join(
