@@ -19,6 +19,22 @@ def logged(X, totals=None):
     return np.log(1 + 10_000 * X / totals[:, None])
 
 
+def most_variable(adata, n_hvgs, min_cells=1):
+    """Return the most variable genes by Satija et al. (2015), gene by gene and bin by bin."""
+    X = dense(adata)
+    Y = 1e4 * X / X.sum(1, keepdims=True)
+    names = adata.var_names.to_numpy()[(X > 0).sum(0) >= min_cells]
+    Y = Y[:, (X > 0).sum(0) >= min_cells]
+    mean, log_dispersion = np.log1p(Y.mean(0)), np.log(Y.var(0, ddof=1) / Y.mean(0))
+    edges = np.linspace(mean.min(), mean.max(), 21)
+    in_bin = np.clip(np.searchsorted(edges, mean, side="left"), 1, 20)
+    score = np.empty(mean.size)
+    for b in set(in_bin):
+        mine = log_dispersion[in_bin == b]
+        score[in_bin == b] = 1 if mine.size == 1 else (mine - mine.mean()) / mine.std(ddof=1)
+    return set(names[score >= np.sort(score)[-n_hvgs] - 1e-9])  # with those equal to the last one
+
+
 def with_counts(adata, X):
     return ad.AnnData(X, obs=adata.obs, var=pd.DataFrame(index=adata.var_names))
 

@@ -1,16 +1,13 @@
 """A fixed PCA of counts: it equals scikit-learn's, and storage and order of the data do not matter."""
 
-import builtins
-
 import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.decomposition import PCA
 
-from scbatchprox.errors import MissingExtra
 from scbatchprox.upstream import PCAUpstream
-from upstream_data import K, dense, logged, more_genes, with_counts
+from upstream_data import K, dense, logged, more_genes, most_variable, with_counts
 
 
 def by_sklearn(first):
@@ -128,17 +125,9 @@ class TestChoice:
     def test_all_genes_if_there_are_few(self, first, pca):
         assert PCAUpstream.fit(first, n_components=K).fingerprint == pca.fingerprint
 
-    def test_a_missing_scanpy_names_the_extra(self, first, monkeypatch):
-        real = builtins.__import__
-
-        def without(name, *args, **kwargs):
-            if name == "scanpy":
-                raise ImportError(name)
-            return real(name, *args, **kwargs)
-
-        monkeypatch.setattr(builtins, "__import__", without)
-        with pytest.raises(MissingExtra, match=r"genes='all'.*scbatchprox\[bench\]"):
-            PCAUpstream.fit(first, n_components=5, n_hvgs=20)
+    def test_most_variable_genes(self, first):
+        found = PCAUpstream.fit(first, n_components=K, n_hvgs=25)
+        assert set(found.genes[found.used]) == most_variable(first, 25)
 
     @pytest.mark.bench
     def test_equals_scanpys_pipeline(self, first, new):

@@ -2,55 +2,81 @@
 
 from __future__ import annotations
 
-import anndata as ad
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from ..choices import Genes
 from ..core.checks import one_of, some_of
-from ..errors import BadKey, BadValue, MissingExtra
-from ..kernels.arrays import Floats
-from .components import log_normalised
+from ..errors import BadKey, BadValue
+from .counts import Counts
+from .sums import GeneSums
 
-__all__ = ["FLAG", "chosen_genes"]
+__all__ = ["FLAG", "check_hvgs", "chosen_genes", "variable_genes"]
 
 #: Column of ``var`` in which scanpy marks highly variable genes.
 FLAG = "highly_variable"
+#: Bins of genes by mean, in each of which dispersions are compared (scanpy's default).
+N_BINS = 20
+#: Normalised dispersions that differ by less are equal.
+ROUNDING = 1e-10
 
 
-def chosen_genes(
-    how: str, n_hvgs: int, counts: sp.csr_matrix, totals: Floats, var: pd.DataFrame
-) -> np.ndarray:
+def chosen_genes(how: str, n_hvgs: int, counts: Counts) -> np.ndarray:
     """Return the positions of the genes to embed with, in ascending order.
 
     Parameters
     ----------
     how
-        ``"scanpy"`` takes the ``n_hvgs`` genes whose log-normalised counts vary most for their mean
+        ``"scanpy"`` takes the ``n_hvgs`` genes whose normalised counts vary most for their mean
         (dispersion as by Satija et al. 2015, scanpy's default), or all if there are no more than
         that; ``"flagged"`` takes those marked in ``var["highly_variable"]``; ``"all"`` takes all.
-    counts, totals, var
-        Counts (cells x genes), total counts per cell, and the table of genes.
+    counts
+        Counts (cells x genes) with the table of genes.
     """
     one_of("genes", how, [choice.value for choice in Genes])
     if how == Genes.flagged:
-        return _flagged(var)
+        return _flagged(counts.var)
+    check_hvgs(n_hvgs)
+    if how == Genes.all or counts.genes.size <= n_hvgs:
+        return np.arange(counts.genes.size)
+    sums = GeneSums.of(counts, counts.genes)
+    return np.flatnonzero(variable_genes(sums, n_hvgs)[FLAG].to_numpy())
+
+
+def variable_genes(sums: GeneSums, n_hvgs: int) -> pd.DataFrame:
+    """Return scanpy's table of highly variable genes, from sums over cells.
+
+    It has the columns of ``scanpy.pp.highly_variable_genes(n_top_genes=n_hvgs)``: means, dispersions,
+    dispersions_norm and highly_variable. Genes that are as variable as the last one are flagged too, so there
+    may be more of them; scanpy flags those that rounding makes larger.
+    """
+    check_hvgs(n_hvgs)
+    n = sums.n_cells
+    mean = sums.total / n
+    var = (sums.square / n - mean**2) * (n / max(n - 1, 1))
+    mean[mean == 0] = 1e-12
+    dispersion = var / mean
+    dispersion[dispersion <= 0] = np.nan
+    table = pd.DataFrame({"means": np.log1p(mean), "dispersions": np.log(dispersion)})
+    bins = pd.cut(table["means"], N_BINS)
+    by_bin = table.groupby(bins, observed=True)["dispersions"]
+    centre, spread = by_bin.transform("mean"), by_bin.transform("std")
+    # The only gene of a bin gets the dispersion 1.
+    single = spread.isna()
+    spread, centre = spread.mask(single, centre), centre.mask(single, 0.0)
+    table["dispersions_norm"] = (table["dispersions"] - centre) / spread
+    known = np.sort(table["dispersions_norm"].dropna().to_numpy())
+    # Genes that are equal to the last one are taken too. Two genes of a bin always have -0.71 and 0.71, so
+    # equal values are common, and must not be told apart by rounding.
+    least = known[-min(n_hvgs, known.size)] - ROUNDING if known.size else np.inf
+    table[FLAG] = (table["dispersions_norm"] >= least).to_numpy()
+    return table
+
+
+def check_hvgs(n_hvgs: object) -> None:
+    """Check a number of highly variable genes."""
     if isinstance(n_hvgs, bool) or not isinstance(n_hvgs, int | np.integer) or n_hvgs < 1:
         raise BadValue(f"Expected n_hvgs to be a whole number of at least 1, found {n_hvgs!r}.")
-    if how == Genes.all or counts.shape[1] <= n_hvgs:
-        return np.arange(counts.shape[1])
-    try:
-        import scanpy as sc
-    except ImportError:
-        raise MissingExtra(
-            "scanpy to choose highly variable genes (genes='all' takes all, genes='flagged' those of "
-            "var['highly_variable'])",
-            "bench",
-        ) from None
-    logged = ad.AnnData(log_normalised(counts, totals), var=pd.DataFrame(index=var.index))
-    found = sc.pp.highly_variable_genes(logged, n_top_genes=int(n_hvgs), inplace=False)
-    return np.flatnonzero(found[FLAG].to_numpy())
 
 
 def _flagged(var: pd.DataFrame) -> np.ndarray:

@@ -24,7 +24,7 @@ from .base import RECORD, Upstream
 from .counts import Counts
 from .genes import MIN_SHARED, GeneReport, check_distinct
 
-__all__ = ["embed_file", "read_counts", "recorded"]
+__all__ = ["embed_file", "open_counts", "read_counts", "recorded"]
 
 #: Kinds of files that can hold counts and a record.
 KINDS = (".h5ad", ".zarr")
@@ -76,6 +76,20 @@ def embed_file(
                 progress("embed", lo + len(block), counts.n_cells)
             writer.finish(upstream.record(report))
     return report
+
+
+@contextmanager
+def open_counts(
+    path: str | Path,
+    *,
+    layer: str | None = None,
+    batch_key: str | Sequence[str] | None = None,
+    fractional: bool = False,
+) -> Iterator[Counts]:
+    """Open the counts of a file, to be read in blocks of rows while it is open."""
+    with _opened(path) as (file, group):
+        keys = None if batch_key is None else as_keys(batch_key)
+        yield _counts(file, group, layer, keys, fractional)
 
 
 def read_counts(

@@ -20,7 +20,7 @@ the share of counts that they have in the reference; otherwise all other genes w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -112,15 +112,14 @@ class PCAUpstream(Upstream):
         n_components
             Number of coordinates (paper: 40).
         n_hvgs, genes
-            Genes to embed with: the ``n_hvgs`` most variable ones by ``"scanpy"`` (paper: 2,500; needs
-            the extra ``bench`` if there are more than that), those ``"flagged"`` in
-            ``var["highly_variable"]``, or ``"all"``.
+            Genes to embed with: the ``n_hvgs`` most variable ones, as ``"scanpy"`` chooses them by default
+            (paper: 2,500), those ``"flagged"`` in ``var["highly_variable"]``, or ``"all"``.
         """
         source = Counts.of(adata, layer, fractional=fractional)
         check_distinct(source.genes)
         counts = source.in_memory()
         totals = totals_of(counts, np.ones(counts.shape[1]))
-        used = chosen_genes(genes, n_hvgs, counts, totals, source.var)
+        used = chosen_genes(genes, n_hvgs, replace(source, rows=counts))
         found = principal_components(log_normalised(counts[:, used], totals), n_components)
         share = (counts.T @ (1.0 / totals)) / len(totals)
         return cls(source.genes, share, used, found.mean, found.loadings, found.variance)

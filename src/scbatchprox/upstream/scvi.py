@@ -113,8 +113,7 @@ class ScviUpstream(Upstream):
         source = Counts.of(adata, layer, batch_key=keys, fractional=fractional)
         check_distinct(source.genes)
         counts = source.in_memory()
-        totals = totals_of(counts, np.ones(counts.shape[1]))
-        used = chosen_genes(genes, n_hvgs, counts, totals, source.var)
+        used = chosen_genes(genes, n_hvgs, replace(source, rows=counts))
         totals_of(counts[:, used], np.ones(used.size))  # scVI returns NaN for a cell without counts
         batch = _names(source.batch)
         params: dict[str, Any] = {"n_latent": n_latent, "n_hidden": n_hidden, "n_layers": n_layers}
