@@ -6,12 +6,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+FLOWER := .venv-flower
 PIP := -m pip install --quiet --disable-pip-version-check
 # The first of these that runs. (A pyenv shim may exist without a Python behind it.)
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy experiments-quick dist fuzz fuzz-quick clean
+.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower experiments-quick dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -46,6 +47,9 @@ bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and to
 test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
 	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi or memory"
 
+test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
+	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal tests/federated/flower tests/federated/test_demo.py
+
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
 
@@ -63,10 +67,10 @@ dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty 
 	$(BIN)/python tools/check_dist.py dist
 
 clean: ## remove environments, caches and output
-	rm -rf $(VENV) $(VENV)-3.13 $(BENCH) dist demo-output bench-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.13 $(BENCH) $(FLOWER) dist demo-output bench-output federated-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.made $(BENCH)/.made: %/.made:
+$(VENV)/.made $(BENCH)/.made $(FLOWER)/.made: %/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Expected Python 3.11 or newer, found $$($(PYTHON) --version); set PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $*
@@ -80,4 +84,9 @@ $(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pypro
 $(BENCH)/.done: pyproject.toml | $(BENCH)/.made
 	$(BENCH)/bin/python $(PIP) torch==2.13.0
 	$(BENCH)/bin/python $(PIP) -e '.[test,bench,scvi]'
+	@touch $@
+
+# Flower pins many packages, so it has an environment of its own.
+$(FLOWER)/.done: pyproject.toml | $(FLOWER)/.made
+	$(FLOWER)/bin/python $(PIP) -e '.[cli,flower]' pytest pytest-xdist hypothesis
 	@touch $@

@@ -37,6 +37,7 @@ NEEDED = {
     "bench": ("harmonypy", "rdkit", "scanpy", "scib_metrics"),
     "scvi": ("scvi",),
     "torch": ("torch",),
+    "flower": ("flwr",),
 }
 
 

@@ -26,7 +26,7 @@ LAYERS = [
     {"diagnosis"},
     {"api"},
     {"upstream"},
-    {"atlas"},
+    {"atlas", "federated"},
     {"plots", "evaluate"},
     {"bench"},
     {"__init__", "cli", "__main__"},
@@ -175,6 +175,9 @@ HEAVY = {
         "atlas --help",
         "atlas add --help",
         "embed fit --help",
+        "federated --help",
+        "federated contribute --help",
+        "federated courier --help",
     ],
 )
 def test_nothing_is_loaded_before_it_is_used(words):

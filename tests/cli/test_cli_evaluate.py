@@ -203,7 +203,7 @@ class TestBadInput:
         adata.obs["type"] = pd.Categorical([None] * N, categories=["a"])
         adata.write_h5ad(tmp_path / "c.h5ad")
         printed = scored(tmp_path / "c.h5ad", code=2).output
-        assert "Expected cells with a type in 'type', found none" in printed
+        assert "Expected cells with a type in 'type' of c.h5ad, found none" in printed
 
     def test_a_missing_library(self, path, monkeypatch):
         monkeypatch.setitem(sys.modules, "scib_metrics", None)

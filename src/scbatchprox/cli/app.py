@@ -16,6 +16,7 @@ from .atlas import atlas
 from .bench import bench
 from .embed import embed
 from .evaluate import evaluate
+from .federated import federated
 from .output import Output
 from .usage import PlainGroup
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(atlas)
 app.add_typer(embed)
+app.add_typer(federated)
 
 
 def _version(wanted: bool) -> None:

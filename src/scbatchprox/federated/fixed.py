@@ -1,0 +1,147 @@
+r"""Fixed-point numbers, added exactly: integers modulo :math:`2^{bits}`, in units of :math:`2^{-fraction}`.
+
+Sums of integers do not depend on the order of the sites, do not cancel, and can be masked by random integers.
+An integer is stored as 64-bit limbs, the lowest first; negative ones as in two's complement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..errors import BadValue
+from ..kernels.arrays import Floats
+
+__all__ = ["WIDE", "Fixed", "Limbs"]
+
+#: (n, bits / 64) unsigned integers, the lowest first.
+Limbs = np.ndarray
+
+LIMB = 64
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A format of fixed-point numbers.
+
+    Attributes
+    ----------
+    bits
+        Size of a number, a multiple of 64.
+    fraction
+        Bits after the binary point.
+    spare
+        Bits of the range that one site leaves free, so that the sum of up to 2^spare sites is in range too.
+        None are needed if the sum is known to be in range.
+    """
+
+    bits: int
+    fraction: int
+    spare: int = 16
+
+    def __post_init__(self) -> None:
+        if (
+            self.bits <= 0
+            or self.bits % LIMB
+            or not 0 <= self.fraction < self.bits - self.spare - 1
+        ):
+            raise BadValue(
+                f"Expected a multiple of {LIMB} bits and fewer bits of fraction, found {self.bits} and "
+                f"{self.fraction}."
+            )
+
+    @property
+    def n_limbs(self) -> int:
+        """64-bit limbs of a number."""
+        return self.bits // LIMB
+
+    @property
+    def limit(self) -> float:
+        """Numbers of one site must be smaller than this."""
+        return float(2.0 ** (self.bits - 1 - self.spare - self.fraction))
+
+    def encoded(self, values: Floats | Sequence[Fraction | int]) -> Limbs:
+        """The nearest fixed-point numbers; an error beyond the range."""
+        if isinstance(values, np.ndarray):
+            return self._from_floats(values)
+        scaled = [round(Fraction(value) * (1 << self.fraction)) for value in values]
+        bound = 1 << (self.bits - 1 - self.spare)
+        if any(not -bound < number < bound for number in scaled):
+            raise self._out_of_range()
+        size = self.bits // 8
+        raw = b"".join((number % (1 << self.bits)).to_bytes(size, "little") for number in scaled)
+        return np.frombuffer(raw, "<u8").reshape(-1, self.n_limbs).astype(np.uint64)
+
+    def added(self, a: Limbs, b: Limbs) -> Limbs:
+        """Sums modulo 2^bits."""
+        out = np.empty_like(a)
+        carry = np.zeros(len(a), np.uint64)
+        for i in range(self.n_limbs):
+            part = a[:, i] + b[:, i]
+            over = part < a[:, i]
+            out[:, i] = part + carry
+            carry = (over | (out[:, i] < part)).astype(np.uint64)
+        return out
+
+    def negated(self, a: Limbs) -> Limbs:
+        """Numbers of the other sign."""
+        one = np.zeros_like(a)
+        one[:, 0] = 1
+        return self.added(~a, one)
+
+    def integers(self, a: Limbs) -> list[int]:
+        """Signed integers, in units of 2^-fraction."""
+        size, raw = self.bits // 8, a.astype("<u8").tobytes()
+        return [
+            int.from_bytes(raw[at : at + size], "little", signed=True)
+            for at in range(0, len(raw), size)
+        ]
+
+    def fractions(self, a: Limbs) -> list[Fraction]:
+        """The exact values."""
+        return [Fraction(number, 1 << self.fraction) for number in self.integers(a)]
+
+    def floats(self, a: Limbs) -> Floats:
+        """The values in double precision, correct to about its last bit."""
+        negative = (a[:, -1] >> np.uint64(LIMB - 1)).astype(bool)
+        size = np.where(negative[:, None], self.negated(a), a)
+        out = np.zeros(len(a))
+        for i in reversed(
+            range(self.n_limbs)
+        ):  # from the top: what is added is smaller than an ulp
+            out += np.ldexp(size[:, i].astype(np.float64), LIMB * i - self.fraction)
+        return np.where(negative, -out, out)
+
+    def _from_floats(self, values: Floats) -> Limbs:
+        if not (np.abs(values) < self.limit).all():  # NaN is not smaller
+            raise self._out_of_range()
+        # A double has 53 bits: an integer of that size, shifted. Bits below the last place are rounded off.
+        mantissa, exponent = np.frexp(values)
+        whole = np.ldexp(mantissa, 53)
+        shift = exponent.astype(np.int64) - 53 + self.fraction
+        whole = np.rint(np.ldexp(whole, np.minimum(shift, 0).astype(np.int32)))
+        shift = np.maximum(shift, 0)
+        if (np.ldexp(np.abs(whole), shift) >= 2.0 ** (self.bits - 1 - self.spare)).any():
+            raise self._out_of_range()  # by the rounding
+        size = np.abs(whole).astype(np.uint64)
+        out = np.zeros((values.size, self.n_limbs), np.uint64)
+        limb, within = shift // LIMB, (shift % LIMB).astype(np.uint64)
+        rows = np.arange(values.size)
+        out[rows, np.minimum(limb, self.n_limbs - 1)] = size << within
+        # Shifting by 64 is undefined, so shift twice.
+        high = (size >> np.uint64(1)) >> (np.uint64(LIMB - 1) - within)
+        spill = limb + 1 < self.n_limbs
+        out[rows[spill], limb[spill] + 1] = high[spill]
+        return np.where((whole < 0)[:, None], self.negated(out), out)
+
+    def _out_of_range(self) -> BadValue:
+        return BadValue(
+            f"Expected numbers below {self.limit:.3g} to add over sites, found larger ones, NaN or infinity."
+        )
+
+
+#: For moments: squares of coordinates up to 1e24 in size, of a trillion cells, exact to 1e-57.
+WIDE = Fixed(384, 192)

@@ -1,0 +1,114 @@
+"""A plan: what is summed, by whom and with which parameters. All sites must confirm the same one."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import BadValue
+from .keys import Card
+from .names import as_bytes, check_name, grouped, shown
+
+__all__ = ["KINDS", "LEAST_SITES", "MIN_CELLS", "Plan"]
+
+#: With two sites, the sum minus one's own part is the part of the other.
+LEAST_SITES = 3
+#: Cells in a batch, at least: the moments of a batch of one cell are that cell.
+MIN_CELLS = 20
+#: Characters of a note.
+MOST_NOTE = 1000
+KINDS = ("refine", "genes", "pca")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of one or more rounds of sums.
+
+    Attributes
+    ----------
+    study
+        Name of the study.
+    kind
+        ``"refine"``, ``"genes"`` or ``"pca"``.
+    members
+        Cards of all sites, by name.
+    parameters
+        What the kind needs to know: never anything that depends on the cells of a site.
+    note
+        A sentence for people, such as the purpose.
+    """
+
+    study: str
+    kind: str
+    members: tuple[Card, ...]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("study", self.study)
+        if self.kind not in KINDS:
+            raise BadValue(f"Expected a plan for {', '.join(KINDS)}, found {shown(self.kind)}.")
+        if len(self.members) < LEAST_SITES:
+            raise BadValue(
+                f"Expected at least {LEAST_SITES} sites, found {len(self.members)}: from the sum of two, "
+                f"each could compute the numbers of the other."
+            )
+        names = [card.site for card in self.members]
+        if names != sorted(set(names)):
+            raise BadValue(f"Expected distinct sites in the order of their names, found {names}.")
+        if len({name.lower() for name in names}) < len(names):
+            raise BadValue(
+                f"Expected sites whose names differ not only in capitals, found {names}: many file "
+                f"systems cannot tell their files apart."
+            )
+        keys = {key for card in self.members for key in (card.signing, card.masking)}
+        if len(keys) < 2 * len(names):
+            raise BadValue("Expected different keys for every site, found some twice.")
+        if {card.study for card in self.members} != {self.study}:
+            raise BadValue(f"Expected cards of the study {self.study}, found cards of another.")
+        if not isinstance(self.note, str) or not isinstance(self.parameters, dict):
+            raise BadValue("Expected a note and parameters in a plan, found other types.")
+        # A terminal obeys what it is shown, and could be made to show another fingerprint.
+        if len(self.note) > MOST_NOTE or not self.note.isprintable():
+            raise BadValue(
+                f"Expected a note of one line of up to {MOST_NOTE} characters, found {shown(self.note)}."
+            )
+
+    @classmethod
+    def from_json(cls, stored: Any) -> Plan:
+        """The plan from the result of :meth:`to_json`."""
+        names = {"study", "kind", "members", "parameters", "note"}
+        if not isinstance(stored, dict) or set(stored) != names:
+            raise BadValue(f"Expected a plan with {', '.join(sorted(names))}, found another.")
+        if not isinstance(stored["members"], list):
+            raise BadValue("Expected a list of members in a plan, found another type.")
+        members = tuple(Card.from_json(card) for card in stored["members"])
+        return cls(**{**stored, "members": members})
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON types."""
+        return {**vars(self), "members": [card.to_json() for card in self.members]}
+
+    @property
+    def hash(self) -> str:
+        """A hash of everything in the plan. It salts every mask."""
+        return hashlib.sha256(as_bytes(self.to_json())).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """The start of the hash, for the names of files."""
+        return self.hash[:16]
+
+    @property
+    def fingerprint(self) -> str:
+        """The start of the hash, for people to compare by telephone or in person."""
+        return grouped(self.hash)
+
+    def member(self, site: str) -> Card:
+        """The card of a site."""
+        for card in self.members:
+            if card.site == site:
+                return card
+        known = ", ".join(card.site for card in self.members)
+        raise BadValue(f"Expected a site of the plan, found {site!r}; available: {known}.")

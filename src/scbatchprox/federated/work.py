@@ -1,0 +1,221 @@
+"""What a site does for a plan with a file: read its cells, answer the rounds, write the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..api.anndata import record as record_of
+from ..api.estimator import BatchProx
+from ..cells.file import Job, open_job
+from ..cells.keys import as_keys
+from ..cells.reading import LocalCells
+from ..core.checks import some_of
+from ..core.labels import Labels
+from ..core.moments import Moments
+from ..core.solvers import solver_of
+from ..errors import BadValue, InputError
+from ..io.model_file import params_as_json, params_from_json
+from ..progress import Progress, silent
+from ..targets.by_name import target_of
+from ..targets.method import method_of
+from ..targets.population.settings import FEDERATED, PopulationSettings
+from ..targets.population.target import PopulationTarget
+from ..upstream.on_disk import recorded
+from .kinds.refine import refine
+from .ledger import Own
+from .names import as_bytes
+from .plan import MIN_CELLS, Plan
+from .site import Site, Waiting
+
+__all__ = ["CellsFile", "contribute", "refine_parameters"]
+
+
+@dataclass(frozen=True)
+class CellsFile:
+    """A file with the cells of a site, and where the result goes.
+
+    ``out`` is the path of a copy with the result; ``None`` writes into the file itself.
+    """
+
+    path: Path
+    batch_key: str | Sequence[str]
+    use_rep: str | None = None
+    key_added: str | None = None
+    out: Path | None = None
+    labels: Path | None = None
+    population_key: str | None = None
+
+
+def refine_parameters(
+    model: BatchProx, n_dims: int, embedding: str, min_cells: int = MIN_CELLS
+) -> dict[str, Any]:
+    """The parameters of a plan for a federated fit.
+
+    ``embedding`` is the fingerprint of the upstream that made the embedding, or a text that names it.
+    """
+    target = target_of(model.target)
+    if isinstance(target, PopulationTarget) and target.settings == PopulationSettings():
+        # The defaults need many rounds, and have populations that are too small to add up over sites.
+        model = BatchProx(
+            **model.get_params(deep=False) | {"target": replace(target, settings=FEDERATED)}
+        )
+    if solver_of(model.solver).needs_cells:
+        raise BadValue(
+            f"Expected solver='exact' for a federated fit, found {model.solver!r}: it has the same "
+            f"fixed point, and needs one sum instead of many rounds."
+        )
+    if not isinstance(embedding, str) or not embedding.isprintable():
+        raise BadValue(f"Expected a line of text that names the embedding, found {embedding!r}.")
+    if n_dims < 1 or min_cells < 1:
+        raise BadValue(f"Expected positive numbers, found {n_dims} coordinates, {min_cells} cells.")
+    return {
+        "model": params_as_json(model.get_params(deep=False)),
+        "n_dims": n_dims,
+        "embedding": embedding,
+        "min_cells": min_cells,
+    }
+
+
+def contribute(
+    site: Site,
+    plan: Plan,
+    file: CellsFile,
+    *,
+    confirmed: str | None = None,
+    min_cells: int | None = None,
+    permitted: bool = False,
+    write: bool = False,
+    progress: Progress = silent,
+    wait: Callable[[Waiting], bool] = lambda _: False,
+) -> BatchProx | Waiting:
+    """Answer the rounds of a plan with the cells of a file; return the fitted model if all are known.
+
+    Parameters
+    ----------
+    site, plan, confirmed, permitted, wait
+        As for :meth:`Site.run`.
+    file
+        The cells.
+    min_cells
+        Cells in a batch, at least; by default what the plan says, and at least 20. Only the site itself can
+        lower it.
+    write
+        Write the refined cells when the model is fitted.
+    progress
+        Called after every chunk of rows, and after every round.
+    """
+    if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
+        raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")
+    site.check(plan, confirmed)  # before any cell is read
+    model = _model(plan)
+    with _opened(site, plan, file) as job:
+        try:
+            own = _own(job, plan, model, min_cells, progress)
+        except InputError:
+            if not site.ledger.has(plan):
+                site.tell(plan, "cells")  # others learn that, and no more
+            raise
+        hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
+        found = site.run(
+            plan,
+            refine(own, model, _least(plan, min_cells)),
+            hashes,
+            confirmed=confirmed,
+            permitted=permitted,
+            progress=progress,
+            wait=wait,
+        )
+        if write and isinstance(found, BatchProx):
+            rep = file.use_rep or job.file.default_rep
+            found.provenance_ = {
+                "source": file.path.name,
+                "batch_key": as_keys(file.batch_key),
+                "use_rep": rep,
+                "key_added": job.key,
+                "n_cells": own.n_cells,
+                "study": plan.study,
+                "plan": plan.hash,
+            }
+            refined = LocalCells(job, silent).mapped(found.adapter_, "apply", job.labels)
+            record = record_of(found, None, batch_key=file.batch_key, use_rep=rep)
+            job.write(refined, record, progress)
+    return found
+
+
+def _model(plan: Plan) -> BatchProx:
+    """The unfitted model of a plan, which another site has written."""
+    try:
+        model = BatchProx(**params_from_json(plan.parameters["model"]))
+        again = refine_parameters(
+            model, *(plan.parameters[name] for name in ("n_dims", "embedding", "min_cells"))
+        )
+        method = method_of(**model.get_params(deep=False))  # an error now, not after the sum
+        float(method.rounds or 0)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        again = {}
+    if as_bytes(again) != as_bytes(plan.parameters):
+        raise BadValue(
+            f"Expected parameters that this version knows in plan {plan.id}, found others: update "
+            f"scbatchprox at all sites to one version."
+        )
+    return model
+
+
+@contextmanager
+def _opened(site: Site, plan: Plan, file: CellsFile) -> Iterator[Job]:
+    """Open the cells of a site; its batches are named SITE/BATCH."""
+    with open_job(
+        file.path,
+        file.batch_key,
+        file.use_rep,
+        file.key_added,
+        file.out,
+        file.labels,
+        file.population_key,
+    ) as job:
+        wanted = plan.parameters["embedding"]
+        upstream = recorded(job.file, file.use_rep or job.file.default_rep)
+        if upstream is not None and upstream != wanted:
+            raise BadValue(
+                f"Expected the embedding of the plan, {wanted}, found one of {upstream} in "
+                f"{file.path.name}."
+            )
+        yield replace(job, labels=_of_site(job.labels, site.name))
+
+
+def _of_site(labels: Labels, site: str) -> Labels:
+    """Labels with the name of the site: one name at two sites means two batches."""
+    names = np.array([f"{site}/{label}" for label in labels.batches.tolist()])
+    order = np.argsort(names)  # numbers are not sorted as text is
+    position = np.empty(order.size, np.int32)
+    position[order] = np.arange(order.size)
+    return Labels(position[labels.codes], names[order])
+
+
+def _own(
+    job: Job, plan: Plan, model: BatchProx, min_cells: int | None, progress: Progress
+) -> Moments:
+    """The moments of this site's batches, if they meet the conditions of the plan."""
+    n_dims = plan.parameters["n_dims"]
+    if job.rows.shape[1] != n_dims:
+        raise BadValue(f"Expected {n_dims} coordinates, as in the plan, found {job.rows.shape[1]}.")
+    least = _least(plan, min_cells)
+    small = job.labels.batches[job.labels.n < least].tolist()
+    if small:
+        raise BadValue(
+            f"Expected at least {least} cells in every batch, found fewer in {some_of(small)}: the sums of "
+            f"few cells reveal them; leave these batches out, or lower --min-cells."
+        )
+    return model.describe(LocalCells(job, progress), job.population)
+
+
+def _least(plan: Plan, min_cells: int | None) -> int:
+    """Cells in a batch or population, at least."""
+    # Who writes a plan may raise the number for others, but not lower it.
+    return max(MIN_CELLS, int(plan.parameters["min_cells"])) if min_cells is None else min_cells

@@ -1,0 +1,190 @@
+"""``scbatchprox federated``: a study of three sites that share a folder, by commands."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anndata_files import read
+from command_line import answer, run
+from data import make_cells
+from scbatchprox import BatchProx
+from scbatchprox.bench.compositions import Composition
+from scbatchprox.bench.federated_demo import central_fit
+from scbatchprox.bench.simulate import simulate
+
+SITES = ("east", "north", "south")
+
+
+class Study:
+    """Folders and commands of three sites."""
+
+    def __init__(self, root):
+        self.root, self.share = root, root / "share"
+        self.share.mkdir()
+        cards = {site: self.at(site, "keys", site, "--study", "lung") for site in SITES}
+        for site in SITES:
+            for other, card in cards.items():
+                self.at(site, "trust", other, card["fingerprint"])
+
+    def where(self, site):
+        return ["--private", self.root / site, "--folder", self.share]
+
+    def at(self, site, verb, *arguments, code=0):
+        return answer("federated", verb, *arguments, *self.where(site), code=code)
+
+    def refused(self, site, verb, *arguments):
+        """The sentence with which a command is refused."""
+        return self.at(site, verb, *arguments, code=2)["error"]
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study(tmp_path)
+
+
+@pytest.fixture
+def tables(study, rng):
+    """A table of cells for each site; donor 1 is at all of them."""
+    found = {}
+    for i, site in enumerate(SITES):
+        c = make_cells(rng, [60, 40 + 10 * i], 4)
+        frame = pd.DataFrame(c.Z + i, columns=[f"PC{j}" for j in range(4)])
+        found[site] = study.root / f"{site}.csv"
+        frame.assign(donor=np.where(c.codes == 0, "1", f"d{i}")).to_csv(found[site], index=False)
+    return found
+
+
+def options(table):
+    return [table, "--batch-key", "donor", "--use-rep", "PC"]
+
+
+@pytest.mark.parametrize("target", ["moment", "population"])
+def test_from_keys_to_refined_cells(study, tables, target):
+    plan = study.at("east", "plan", "--coordinates", 4, "--embedding", "a text", "--target", target)
+    waiting = dict.fromkeys(SITES, True)
+    while any(waiting.values()):
+        for site, table in tables.items():
+            found = study.at(site, "contribute", *options(table), "--confirm", plan["fingerprint"])
+            waiting[site] = not found["complete"]
+    sums = {
+        study.at(
+            site, "finish", *options(table), "--out", study.root / f"out-{site}.csv",
+            "--model", study.root / f"{site}.safetensors",
+        )["sums"]
+        for site, table in tables.items()
+    }  # fmt: skip
+    assert len(sums) == 1  # all sites saw the same messages
+    before = {site: pd.read_csv(table, dtype={"donor": str}) for site, table in tables.items()}
+    batch = np.concatenate([f"{site}/" + frame["donor"] for site, frame in before.items()])
+    Z = np.concatenate([frame.filter(like="PC").to_numpy() for frame in before.values()])
+    central = central_fit(Z, batch.astype(str), target)
+    after = [pd.read_csv(study.root / f"out-{site}.csv").filter(like="PC") for site in SITES]
+    np.testing.assert_allclose(np.concatenate(after), central, atol=1e-8)
+    model = BatchProx.load(study.root / "east.safetensors")
+    assert model.batches_.tolist() == ["east/1", "east/d0"]
+    assert model.provenance_["plan"] == plan["plan"]
+
+
+def test_status_needs_no_keys(study, tables):
+    plan = study.at("east", "plan", "--coordinates", 4, "--embedding", "text", "--note", "a note")
+    study.at("north", "contribute", *options(tables["north"]), "--confirm", plan["fingerprint"])
+    found = answer("federated", "status", "--folder", study.share)
+    assert set(found["cards"]) == set(SITES)
+    assert found["plans"] == [
+        {"plan": plan["plan"], "kind": "refine", "round": 0, "missing": ["east", "south"], "codes": {}}
+    ]  # fmt: skip
+    printed = run("federated", "status", "--folder", study.share).stdout
+    assert "waiting for east, south" in printed
+    assert "a note" in printed
+
+
+def test_others_learn_a_code_of_a_batch_that_is_too_small(study, tables):
+    plan = study.at("east", "plan", "--coordinates", 4, "--embedding", "text")["fingerprint"]
+    frame = pd.read_csv(tables["east"])
+    small = frame[frame["donor"] == "d0"][:5]
+    frame = pd.concat([frame[frame["donor"] != "d0"], small])
+    frame.to_csv(tables["east"], index=False)
+    sentence = study.refused("east", "contribute", *options(tables["east"]), "--confirm", plan)
+    assert "at least 20 cells in every batch, found fewer in 'east/d0'" in sentence
+    found = answer("federated", "status", "--folder", study.share)["plans"][0]
+    assert found["codes"] == {"east": "cells"}
+    lowered = study.at(
+        "east", "contribute", *options(tables["east"]), "--confirm", plan, "--min-cells", 5
+    )
+    assert lowered["missing"] == ["north", "south"]
+
+
+def test_genes(study):
+    counts = np.array([[60, 40], [50, 50], [40, 60]])
+    cells = simulate(
+        Composition("three", SITES, ("T", "B"), counts), n_genes=80, n_components=3, seed=0
+    )
+    genes = study.root / "genes.txt"
+    genes.write_text("\n".join(cells.var_names))
+    plan = study.at("east", "genes", "--genes", genes, "--hvgs", 20)["fingerprint"]
+    for site in SITES:
+        cells[cells.obs["batch"] == site].copy().write_h5ad(study.root / f"{site}.h5ad")
+        study.at(site, "contribute", study.root / f"{site}.h5ad", "--confirm", plan)
+    chosen = {}
+    for site in SITES:
+        out = study.root / f"{site}.txt"
+        study.at(site, "finish", study.root / f"{site}.h5ad", "--out", out)
+        chosen[site] = out.read_text().split()
+    assert chosen["east"] == chosen["north"] == chosen["south"]
+    assert 20 <= len(chosen["east"]) < 40
+    assert set(chosen["east"]) <= set(cells.var_names)
+    assert read(study.root / "east.h5ad").n_obs == 100
+
+
+class TestRefused:
+    @pytest.fixture
+    def plan(self, study):
+        return study.at("east", "plan", "--coordinates", 4, "--embedding", "text")["fingerprint"]
+
+    def test_plans_that_were_not_confirmed(self, study, tables, plan):
+        for given in ([], ["--confirm", "0" * 32], ["--confirm", plan[:-1]]):
+            sentence = study.refused("east", "contribute", *options(tables["east"]), *given)
+            assert "as the other sites confirm it by telephone" in sentence
+        assert not (study.share / "sums").exists()
+
+    def test_finish_before_contribute(self, study, tables):
+        study.at("east", "plan", "--coordinates", 4, "--embedding", "text")
+        place = study.root / "out.csv"
+        sentence = study.refused("east", "finish", *options(tables["east"]), "--out", place)
+        assert "Expected a plan that this site has answered" in sentence
+
+    def test_finish_before_the_others(self, study, tables, plan):
+        study.at("east", "contribute", *options(tables["east"]), "--confirm", plan)
+        place = study.root / "out.csv"
+        sentence = study.refused("east", "finish", *options(tables["east"]), "--out", place)
+        assert "found none of north, south for round 0" in sentence
+        assert not place.exists()
+
+    def test_other_cells(self, study, tables, plan):
+        study.at("east", "contribute", *options(tables["east"]), "--confirm", plan)
+        pd.read_csv(tables["east"])[:-1].to_csv(tables["east"], index=False)
+        sentence = study.refused("east", "contribute", *options(tables["east"]))
+        assert "a site answers a plan once" in sentence
+
+    @pytest.mark.usefixtures("plan")
+    def test_options_of_another_kind(self, study, tables):
+        sentence = study.refused("east", "contribute", *options(tables["east"]), "--layer", "raw")
+        assert "Expected no --layer for a plan of kind refine, found raw." in sentence
+        sentence = study.refused("east", "contribute", tables["east"])
+        assert "Expected --batch-key, found none." in sentence
+
+    def test_folders(self, study):
+        for given in ([], ["--folder", study.share, "--inbox", study.share]):
+            printed = answer("federated", "status", *given, code=2)["error"]
+            assert "Expected --folder, or --inbox and --outbox" in printed
+
+    def test_a_wrong_fingerprint(self, study):
+        sentence = study.refused("east", "trust", "south", "0000-" * 7 + "0000")
+        assert "the card in the folder is forged" in sentence
+
+    def test_too_few_sites(self, study):
+        sentence = study.refused(
+            "east", "plan", "--coordinates", 4, "--embedding", "text", "--member", "east",
+            "--member", "south",
+        )  # fmt: skip
+        assert "Expected at least 3 sites, found 2" in sentence

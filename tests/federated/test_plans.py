@@ -1,0 +1,322 @@
+"""Cards and plans that are forged, invented or not confirmed, and the files of keys."""
+
+import os
+import re
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from federated_study import (
+    NAMES,
+    Study,
+    finish,
+    forged,
+    run,
+)
+from scbatchprox import BatchProx
+from scbatchprox.errors import BadValue
+from scbatchprox.federated.keys import Card, SiteKeys
+from scbatchprox.federated.messages import Message
+from scbatchprox.federated.plan import Plan
+from scbatchprox.federated.site import Site, Waiting
+from scbatchprox.federated.status import status_of
+from scbatchprox.federated.work import _model, refine_parameters
+
+pytestmark = pytest.mark.usefixtures("no_power_failure")
+
+
+def test_a_forged_card_under_a_known_name(study, tmp_path):
+    forger = Study.make(tmp_path / "forger").sites["south"]
+    path = study.shared / "cards" / "south.card"
+    real = study.sites["south"].keys.card.fingerprint
+    path.write_bytes(forger.keys.card_message().raw)
+    with pytest.raises(BadValue, match="the card in the folder is forged") as caught:
+        study.sites["east"].trust("south", real)
+    # The sentence does not offer the forged one.
+    assert forger.keys.card.fingerprint not in str(caught.value)
+    with pytest.raises(BadValue, match="keys of south that this site trusts already"):
+        study.sites["east"].trust("south", forger.keys.card.fingerprint)
+    plan = Plan(
+        "lung",
+        "refine",
+        (study.sites["east"].keys.card, study.sites["north"].keys.card, forger.keys.card),
+    )
+    with pytest.raises(BadValue, match="found south with other keys"):
+        study.sites["east"].check(plan, plan.fingerprint)
+
+
+def test_a_card_that_is_replaced_while_it_is_trusted(study, tmp_path, monkeypatch):
+    """The card that is kept is the one whose fingerprint was compared."""
+    sites = study.sites
+    path = study.shared / "cards" / "south.card"
+    real = sites["south"].keys.card
+    (sites["east"].private / "trusted" / "south.card").unlink()
+    forger = Study.make(tmp_path / "forger").sites["south"].keys.card_message().raw
+    check = Message.check
+
+    def swapped(self, *args, **kwargs):
+        path.write_bytes(forger)
+        return check(self, *args, **kwargs)
+
+    monkeypatch.setattr(Message, "check", swapped)
+    sites["east"].trust("south", real.fingerprint)
+    assert Card.read(sites["east"].private / "trusted" / "south.card") == real
+
+
+def test_a_card_at_the_place_of_another(study):
+    shutil.copy(study.shared / "cards" / "north.card", study.shared / "cards" / "west.card")
+    with pytest.raises(BadValue, match="Expected the card of west at .*, found that of north"):
+        study.sites["east"].folder.card("west")
+
+
+def test_invented_members(study, moments, tmp_path):
+    """A coordinator makes two sites of its own, so that the sum minus its own is one site's."""
+    folder = study.sites["east"].folder
+    fakes = [Site.create(tmp_path / name, folder, "lung", name) for name in ("ulm", "wien")]
+    cards = (study.sites["east"].keys.card, *(fake.keys.card for fake in fakes))
+    plan = Plan("lung", "refine", cards, refine_parameters(BatchProx(), 3, "an embedding"))
+    fakes[0].publish_plan(plan)
+    with pytest.raises(BadValue, match="Expected only sites that this site trusts, found ulm"):
+        finish(study, plan, moments)
+    assert not (study.shared / "sums").exists()
+
+
+def test_plans_that_are_not_confirmed(study, moments):
+    plan, other = study.plan(), study.plan(note="another")
+    wrong = [None, "", " ", "-", other.fingerprint, plan.fingerprint[:-1], plan.hash, plan.id]
+    for confirmed in wrong:
+        with pytest.raises(BadValue, match="Expected the fingerprint of plan") as caught:
+            finish(study, plan, moments, confirmed=confirmed)
+        assert plan.fingerprint not in str(caught.value)
+    assert not (study.shared / "sums").exists()
+    assert isinstance(
+        finish(study, plan, moments, confirmed=f" {plan.fingerprint.upper()} "), Waiting
+    )
+    # Confirmed once; a wrong one is still refused.
+    assert isinstance(finish(study, plan, moments, confirmed=None), Waiting)
+    with pytest.raises(BadValue, match="Expected the fingerprint of plan"):
+        finish(study, plan, moments, confirmed=other.fingerprint)
+
+
+def test_a_plan_of_two(study):
+    cards = tuple(study.sites[name].keys.card for name in ("east", "north"))
+    with pytest.raises(BadValue, match="Expected at least 3 sites, found 2"):
+        Plan("lung", "refine", cards)
+
+
+def test_a_plan_without_the_own_keys(study, moments, tmp_path):
+    others = Study.make(tmp_path / "other", ("east", "ulm", "wien"))
+    plan = others.plan()
+    with pytest.raises(BadValue, match="Expected the keys of this site in the plan"):
+        finish(study, plan, moments)
+    with pytest.raises(BadValue, match="Expected the keys of this site in the plan"):
+        study.sites["east"].publish_plan(plan)
+    absent = Study.make(tmp_path / "absent", ("north", "ulm", "wien")).plan()
+    with pytest.raises(BadValue, match="Expected a site of the plan, found 'east'"):
+        finish(study, absent, moments)
+
+
+def test_new_keys_of_this_site(study, moments, answered, tmp_path):
+    """A site that has lost its keys cannot answer, or repeat, a plan with its old ones."""
+    east = study.sites["east"]
+    (east.private / "keys.json").unlink()
+    SiteKeys.create(east.private, "lung", "east")
+    again = Site.open(east.private, east.folder)
+    with pytest.raises(BadValue, match="Expected the keys of this site in the plan"):
+        run(again, answered, moments["east"])
+
+
+def cards_with(change):
+    """Cards of three sites, the last of which has an entry changed."""
+    cards = [
+        {"study": "lung", "site": name, "signing": f"{2 * i:064x}", "masking": f"{2 * i + 1:064x}"}
+        for i, name in enumerate(NAMES)
+    ]
+    cards[-1] |= change
+    return cards
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        None, "east", [], [1, 2, 3], [{}] * 3, {"a": 1},
+        cards_with({"site": "north"}), cards_with({"site": "a"}), cards_with({"site": "../x"}),
+        cards_with({"study": "heart"}), cards_with({"signing": f"{0:064x}"}),
+        cards_with({"masking": f"{4:064x}"}), cards_with({"signing": "A" * 64}),
+        cards_with({"signing": 5}), cards_with({"signing": "0" * 10**5}), cards_with({"more": 1}),
+        cards_with({"site": ["south"]}), cards_with({"site": "North"}),
+    ],
+    ids=lambda x: str(x)[-40:],
+)  # fmt: skip
+def test_plans_with_wild_members(members):
+    stored = {"study": "lung", "kind": "refine", "members": members, "parameters": {}, "note": ""}
+    with pytest.raises(BadValue, match="Expected") as caught:
+        Plan.from_json(stored)
+    assert len(str(caught.value)) < 1000
+
+
+def test_names_that_differ_in_capitals_only():
+    """They would be one file on many systems."""
+    cards = sorted(cards_with({"site": "North"}), key=lambda card: card["site"])
+    stored = {"study": "lung", "kind": "refine", "members": cards, "parameters": {}, "note": ""}
+    with pytest.raises(BadValue, match="not only in capitals"):
+        Plan.from_json(stored)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"note": 1}, {"note": None}, {"note": "a\nb"}, {"note": "\x1b[2K\rfingerprint 0000"},
+        {"note": "\u202e0000"}, {"note": "x" * 1001}, {"parameters": []}, {"parameters": None},
+        {"kind": "steal"}, {"kind": ["refine"]}, {"kind": "x" * 10**5}, {"study": ".."}, {"more": 1},
+    ],
+    ids=lambda x: str(x)[:40],
+)  # fmt: skip
+def test_wild_plans(change):
+    stored = {
+        "study": "lung", "kind": "refine", "members": cards_with({}), "parameters": {}, "note": "",
+    }  # fmt: skip
+    Plan.from_json(stored)
+    with pytest.raises(BadValue, match="Expected") as caught:
+        Plan.from_json(stored | change)
+    assert len(str(caught.value)) < 1000
+    assert str(caught.value).isprintable()
+
+
+WILD = [None, True, -1, 0, 2.5, 1e308, 10**4000, "x", "", [], {}, [[]], {"name": "x"}, {"name": []}]
+
+
+def parameters_with(name, value):
+    given = refine_parameters(BatchProx(), 3, "an embedding")
+    if name in given:
+        return given | {name: value}
+    return given | {"model": given["model"] | {name: value}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model",
+        "n_dims",
+        "embedding",
+        "min_cells",
+        "more",
+        *sorted(BatchProx().get_params(deep=False)),
+    ],
+)
+def test_wild_parameters(study, name):
+    """Refused in one sentence, or a model that can be fitted."""
+    cards = tuple(site.keys.card for site in study.sites.values())
+    for value in WILD:
+        plan = Plan("lung", "refine", cards, parameters_with(name, value))
+        try:
+            model = _model(plan)
+        except BadValue as error:
+            assert len(str(error)) < 1000  # noqa: PT017
+            continue
+        Z = np.random.default_rng(0).normal(size=(60, 3))
+        model.fit(Z, batch=np.repeat([0, 1], 30))
+
+
+def test_a_plan_at_the_place_of_another(study, answered):
+    plans = study.shared / "plans"
+    shutil.copy(plans / f"{answered.id}.plan", plans / f"{'0' * 16}.plan")
+    with pytest.raises(BadValue, match="Expected the plan 0000000000000000 at .*, found the plan"):
+        study.sites["east"].folder.plan("0000")
+
+
+def test_a_changed_plan_is_another_plan(study, answered):
+    path = study.shared / "plans" / f"{answered.id}.plan"
+    message = Message.read(path)
+    changed = message.header["plan"] | {"note": "a better one"}
+    forged(study.sites["east"], path, {"plan": changed})
+    with pytest.raises(BadValue, match="found the plan"):
+        study.sites["east"].folder.plan(answered.id)
+    stranger = Ed25519PrivateKey.generate()
+    path.write_bytes(Message.signed(stranger, message.header).raw)
+    with pytest.raises(BadValue, match="found another signature"):
+        study.sites["east"].folder.plan(answered.id)
+    # Nor a card, or anything else that a site has signed, in its place.
+    forged(study.sites["east"], path, {"type": "card"})
+    with pytest.raises(BadValue, match="Expected type 'plan'"):
+        study.sites["east"].folder.plan(answered.id)
+
+
+def test_a_code_by_someone_else(study, answered):
+    study.sites["south"].refuse(answered, "refused")
+    study.sum_path(answered, "south").unlink()
+    folder = study.sites["east"].folder
+    assert status_of(folder).plans[0].codes == {"south": "refused"}
+    path = study.shared / "codes" / answered.id / "south.code"
+    forged(study.sites["south"], path, {"code": "\x1b[2J"})
+    with pytest.raises(BadValue, match="Expected a code of cells, refused") as caught:
+        status_of(folder)
+    assert "\x1b" not in str(caught.value)
+    forged(study.sites["north"], path, {"code": "cells"})
+    with pytest.raises(BadValue, match="found another signature"):
+        status_of(folder)
+
+
+def test_a_site_with_another_secret_spoils_the_sum(study, moments):
+    """The masks of a site that uses another plan or key do not cancel, and nobody finishes."""
+    plan = study.plan()
+    study.answer(plan, moments)
+    path = study.sum_path(plan, "south")
+    forged(study.sites["south"], path, body=bytes(len(Message.read(path).body)))
+    with pytest.raises(BadValue, match="Expected masks that cancel in round 0"):
+        finish(study, plan, moments)
+
+
+# --- private files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_keys_are_for_their_owner_alone(study, moments, answered):
+    private = study.sites["east"].private
+    assert stat.S_IMODE((private / "keys.json").stat().st_mode) == 0o600
+    for folder in (private, private / "ledger", private / "trusted"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    os.chmod(private / "keys.json", 0o640)
+    with pytest.raises(BadValue, match="Expected keys that only their owner can read"):
+        SiteKeys.load(private)
+    assert re.search("[0-9a-f]{64}", repr(study.sites["east"])) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b"null", b'{"study":"a","site":"b","signing":"00"}']
+)
+def test_damaged_keys(study, content):
+    private = study.sites["east"].private
+    (private / "keys.json").write_bytes(content)
+    with pytest.raises(BadValue, match="found a damaged file"):
+        SiteKeys.load(private)
+
+
+def test_keys_are_never_replaced(study):
+    east = study.sites["east"]
+    before = (east.private / "keys.json").read_bytes()
+    with pytest.raises(BadValue, match="Expected no keys in"):
+        SiteKeys.create(east.private, "lung", "east")
+    with pytest.raises(BadValue, match="Expected a new name for the site"):
+        Site.create(east.private, east.folder, "lung", "east")
+    with pytest.raises(BadValue, match="Expected no keys in"):
+        Site.create(east.private, east.folder, "lung", "west")
+    # A process that was killed before it published its card goes on.
+    (study.shared / "cards" / "east.card").unlink()
+    assert Site.create(east.private, east.folder, "lung", "east").keys.card == east.keys.card
+    assert (east.private / "keys.json").read_bytes() == before
+
+
+def test_keys_are_never_in_the_shared_folder(study, tmp_path):
+    folder = study.sites["east"].folder
+    (study.shared / "mine").mkdir()
+    for private in (study.shared, study.shared / "mine", study.shared / "cards" / ".." / "x"):
+        with pytest.raises(BadValue, match="private folder outside of the folder of messages"):
+            Site.create(private, folder, "lung", "west")
+    (tmp_path / "link").symlink_to(study.shared / "mine")
+    with pytest.raises(BadValue, match="private folder outside of the folder of messages"):
+        Site.create(tmp_path / "link", folder, "lung", "west")
+    assert not list(study.shared.rglob("keys.json"))
