@@ -16,6 +16,7 @@ from . import (
     atlas,
     copy,
     dask_scaling,
+    federated,
     file_memory,
     files,
     harmony,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "file-memory": file_memory.run,
     "dask": dask_scaling.run,
     "atlas": atlas.run,
+    "federated": federated.run,
 }
 
 
