@@ -5,6 +5,7 @@ A case is named by its target, the seed of the run and a number, from which all 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import hashlib
@@ -115,8 +116,12 @@ def _child(
     pid = os.fork()
     if pid == 0:
         os.close(receive)
-        _work(names, seed, number, cases, end, seeds, folder / "case", send)
-        os._exit(0)
+        code = 1
+        try:
+            _work(names, seed, number, cases, end, seeds, folder / "case", send)
+            code = 0
+        finally:
+            os._exit(code)  # never back into the parent's code, which removes the valid files
     os.close(send)
     with os.fdopen(receive, encoding="utf-8") as lines:
         for line in lines:
@@ -202,6 +207,8 @@ def _judged(
             return f"failed\t{door.__name__}: more than a sentence: {refused[:300]!r}"
         if "pip install" in refused:
             refused = None  # it was read, and is not scored
+        elif refused.startswith("Expected the parameters that the model was fitted with"):
+            pass  # a model that was changed after it was fitted, which is no damage
         elif not any(name in refused for name in known):
             return f"failed\t{door.__name__}: a sentence that names no file: {refused[:300]}"
     after = _content(folder)
@@ -224,7 +231,9 @@ def _prepared(target: Target, rng: np.random.Generator, seeds: Path, folder: Pat
             shutil.copytree(seeds / name, folder / name)
         else:
             shutil.copyfile(seeds / name, folder / name)
-    target.damage(rng, folder / seed)
+    # A value may not fit into the array that is changed: the file is a case as it is then.
+    with contextlib.suppress(Exception):
+        target.damage(rng, folder / seed)
     return folder / seed
 
 

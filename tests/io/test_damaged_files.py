@@ -6,6 +6,7 @@ import json
 import struct
 import warnings
 import zipfile
+from collections import namedtuple
 
 import h5py
 import numpy as np
@@ -20,8 +21,7 @@ from command_line import run
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.atlas import Atlas
 from scbatchprox.atlas.folder import checksum
-from scbatchprox.io import damaged
-from scbatchprox.io.formats import journal, text
+from scbatchprox.io.formats import disk_rows, journal, journal_format, text
 from scbatchprox.io.store import _checksum
 
 pytestmark = [
@@ -220,10 +220,13 @@ def test_npz_members_that_share_their_bytes(tmp_path):
 
 
 def test_npz_that_does_not_fit(tmp_path, monkeypatch):
-    """Honest, but packed a thousand times: refused by what the machine has."""
-    monkeypatch.setattr(damaged, "available_bytes", lambda: 10**8)
+    """Honest, but packed a thousand times: refused by what the disk has, where it is unpacked."""
+    usage = namedtuple("usage", "free")(10**8)
+    monkeypatch.setattr(disk_rows.shutil, "disk_usage", lambda _: usage)
     npz(tmp_path / "cells.npz", {"X": header((5 * 10**6, 3)) + bytes(12 * 10**7), "batch": LABELS})
-    check_refused(tmp_path / "cells.npz", "to fit in memory .0.1 GB available.", use_rep="X")
+    check_refused(
+        tmp_path / "cells.npz", "0.1 GB of free disk in .* to unpack cells.npz", use_rep="X"
+    )
 
 
 @pytest.mark.parametrize("shape", [(10**12, 3), (2**62, 4), (-1, 3), (True, 3)])
@@ -244,11 +247,6 @@ def test_labels_that_are_no_text(tmp_path):
 
 def test_text_that_unpacks_to_too_much(tmp_path, monkeypatch):
     path = tmp_path / "cells.csv.gz"
-    monkeypatch.setattr(text, "available_bytes", lambda: 10**6)
-    with gzip.open(path, "wb", 1) as file:
-        file.write(b"batch,PC1,PC2\n" + b"a,0,0\n" * 10**5)
-    with pytest.raises(InputError, match="table that fits in memory .*cells.csv.gz"):
-        refine_file(path, "batch", out=tmp_path / "out.csv.gz")
     monkeypatch.setattr(text, "LINE_CHARS", 10**5)
     with gzip.open(path, "wb", 1) as file:
         file.write(b"batch,PC1,PC2\n" + b"0" * 10**6)
@@ -263,8 +261,8 @@ def test_journal_that_was_cut(h5ad, cut):
     """The page of a cut journal was written wherever its offset said, even behind the end of the file."""
     before = h5ad.read_bytes()
     entry = struct.pack("<QI", 2**40, 64) + b"x" * 128
-    journal.journal_of(h5ad).write_bytes((journal.MAGIC + entry)[:-cut])
-    check_refused(h5ad, "complete journal")
+    journal.journal_of(h5ad).write_bytes((journal_format.MAGIC_1 + entry)[:-cut])
+    check_refused(h5ad, "journal")
     assert h5ad.read_bytes() == before
 
 
@@ -281,6 +279,9 @@ def edited(path, change):
 
 
 MODELS = {
+    "a target of another kind": lambda k, t: [
+        k["params"][part].update(target="population", rounds=3) for part in ("params", "method")
+    ],
     "a parameter of no type": lambda k, t: k["params"]["params"].update(mu="x"),
     "an unknown parameter": lambda k, t: k["params"]["params"].update(other=1),
     "parameters that are a list": lambda k, t: k.update(params=[1]),
@@ -310,6 +311,12 @@ ATLASES = {
     "batches that are a number": lambda stored: stored["versions"][1].update(added=3),
     "a file elsewhere": lambda stored: stored["versions"][1].update(file="../../x.safetensors"),
     "a source without a name": lambda stored: stored["versions"][1].update(source={}),
+    "a batch key twice": lambda stored: stored["versions"][1].update(
+        source={"name": "cells.h5ad", "batch_key": ["batch", "batch"], "use_rep": "X_pca"}
+    ),
+    "no batch key": lambda stored: stored["versions"][1].update(
+        source={"name": "cells.h5ad", "batch_key": [None], "use_rep": "X_pca"}
+    ),
     "no versions": lambda stored: stored.update(versions=[]),
     "parameters of another type": lambda stored: stored["params"].update(mu="x"),
 }
@@ -327,3 +334,48 @@ def test_atlas(rng, tmp_path, case):
     result = run("atlas", "log", tmp_path / "lung", code=2)
     assert result.stderr.count("\n") == 1
     assert "atlas.json" in result.stderr
+
+
+def test_npz_labels_that_are_no_text(tmp_path):
+    """Found by make fuzz."""
+    labels = header((N,), "<U1") + b"a\0\0\0\xff\xff\xff\x7f" + b"a\0\0\0" * (N - 2)
+    npz(tmp_path / "cells.npz", {"X": header((N, 3)) + bytes(N * 24), "batch": labels})
+    check_refused(tmp_path / "cells.npz", "damaged .*text with the character", use_rep="X")
+
+
+def test_npz_labels_of_another_byte_order(tmp_path, rng):
+    """Found by make fuzz; not damaged."""
+    labels = np.repeat([1.0, 2.0], N // 2)
+    np.savez(tmp_path / "cells.npz", X=rng.normal(size=(N, 3)), batch=labels.astype(">f8"))
+    model = refine_file(tmp_path / "cells.npz", "batch", out=tmp_path / "out.npz", use_rep="X")
+    assert model.batches_.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": 0.0}, {"temperature": "x"}, {"coarse": [0.0]}, {"cells": 2.5}, {"renew": 0}],
+)
+def test_settings_of_a_consensus(rng, tmp_path, wrong):
+    """Found by make fuzz: they were used when a batch was added."""
+    path = tmp_path / "model.safetensors"
+    BatchProx(target="population").fit(
+        rng.normal(size=(N, 3)), batch=np.repeat(["a", "b"], N // 2)
+    ).save(path)
+    edited(path, lambda known, _: known["params"]["consensus"]["settings"].update(wrong))
+    with pytest.raises(InputError, match="Expected the setting .* model.safetensors"):
+        BatchProx.load(path)
+
+
+def test_bytes_after_the_content_stay_if_nothing_is_written(h5ad):
+    """Found by make fuzz: a run in place that failed had cut them off."""
+    with open(h5ad, "ab") as file:
+        file.write(b"of another program")
+    with h5py.File(h5ad, "r+") as file:
+        del file["uns"]
+        file["uns"] = 3  # so that the record cannot be written
+    with open(h5ad, "ab") as file:
+        file.write(b"of another program")
+    before = h5ad.read_bytes()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - of h5py
+        refine_file(h5ad, "batch")
+    assert h5ad.read_bytes() == before

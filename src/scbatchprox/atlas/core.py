@@ -21,6 +21,7 @@ from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.solvers import solver_of
 from ..errors import BadKey, BadValue
+from ..io.damaged import naming
 from ..io.model_file import params_as_json, params_from_json
 from ..progress import Progress, silent
 from ..upstream import Upstream
@@ -183,7 +184,7 @@ class Atlas(AtlasReader):
             Write them to ``obs`` of the file itself, an ``.h5ad``. Scores are written even if the file
             is refused, and in a dry run.
         """
-        with self._writing(dry_run):
+        with naming(path, self.path), self._writing(dry_run):
             check_upstream(self._record, upstream)
             cells.check_score_outputs(path, scores_out, mark)
             before = self.model

@@ -177,8 +177,11 @@ def _check_entry(entry: Entry) -> None:
         raise KeyError(f"the source of version {entry.number}")
     for name, value in (entry.source or {}).items():
         several = name == "batch_key" and isinstance(value, list)
-        if not all(isinstance(v, str | None) for v in (value if several else [value])):
+        kind = str if name == "batch_key" else str | None
+        if not all(isinstance(v, kind) for v in (value if several else [value])):
             raise TypeError(f"{name} of the source of version {entry.number}")
+        if several and (not value or len(set(value)) < len(value)):
+            raise ValueError(f"{name} of the source of version {entry.number}")
 
 
 def read(path: Path) -> Record:

@@ -101,8 +101,9 @@ class AtlasReader:
         return Diff(added, removed, _changed_rows(old, new), changed)
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
-        params = params_from_json(self.params) if model is None else model.get_params(deep=False)
-        return params_as_json(params)
+        # By way of a model: the list of an atlas may leave parameters at their defaults.
+        model = BatchProx(**params_from_json(self.params)) if model is None else model
+        return params_as_json(model.get_params(deep=False))
 
 
 def with_batches(model: BatchProx | None) -> BatchProx:

@@ -108,7 +108,9 @@ def open_job(
             batches = Labels.of(batch_labels(obs, keys), rows.shape[0])
         key = file.default_key(use_rep) if key_added is None else key_added
         if key in ("", ".", "..") or "/" in key:
-            raise BadValue(f"Expected a plain name for the result, found {key!r}.")
+            raise BadValue(
+                f"Expected a plain name for the result in {file.path.name}, found {key!r}."
+            )
         if file.keyed and key == (use_rep or file.default_rep):
             raise BadValue(
                 f"Expected a name for the result that differs from the input's, found {key!r}."

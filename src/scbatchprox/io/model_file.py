@@ -122,6 +122,9 @@ def _saved(stored: store.Stored) -> Saved:
         consensus=consensus,
         pooled=_pooled(stored),
     )
+    for part in (fit.moments, fit.reference, fit.added):
+        if part.batches.size:
+            fit.method.rule.check(part)  # that they are moments for this target
     names = known.get("feature_names")
     if names is not None and not (_are_strings(names) and len(names) == fit.adapter.n_dims):
         raise BadValue(

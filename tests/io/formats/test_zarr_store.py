@@ -67,7 +67,10 @@ class TestStoreOfTheSameName:
             open_cells(interrupted)
 
     def test_same_cells_with_other_batches(self, interrupted):
-        zarr.open_group(interrupted, mode="r+")["obs/batch"][0] = "b"
+        column = zarr.open_group(interrupted, mode="r+")["obs/batch"]
+        # Newer versions of anndata store texts that may be missing, in a group.
+        values = column["values"] if isinstance(column, zarr.Group) else column
+        values[0] = "b"
         with pytest.raises(InputError, match="obs/batch"):
             open_cells(interrupted)
 

@@ -21,9 +21,9 @@ from numpy.lib import format as npy
 from ...core.checks import some_of
 from ...errors import BadKey, BadValue
 from ..atomic import replacing
-from ..damaged import damaged
+from ..damaged import damaged, reading
 from .base import CellFile, Rows, Writer
-from .disk_rows import DiskRows, scratch_file
+from .disk_rows import DiskRows, check_room, scratch_file
 from .encoding import BLOCK_LABELS, Encoder
 
 __all__ = ["NpyFile", "NpzFile", "as_labels", "npy_labels", "read_npy"]
@@ -158,7 +158,8 @@ class NpzFile(CellFile):
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
         """Read some arrays as labels."""
         self._require(keys, "batch_key")
-        columns = {key: as_labels(self._array(key), repr(key)) for key in keys}
+        with reading(self.path):
+            columns = {key: as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
         if len(set(sizes.values())) > 1:
             raise BadValue(f"Expected labels of one length, found {sizes} in {self.path.name}.")
@@ -203,7 +204,11 @@ class NpzFile(CellFile):
         self._opened.append(rows)
         try:
             if start + rows.nbytes > info.file_size:
-                raise ValueError("the array is longer than its entry in the file")
+                raise ValueError(
+                    f"{name!r} of {shape} needs {rows.nbytes:,} bytes, and there are {info.file_size:,}"
+                )
+            if packed:
+                check_room(info.file_size, self.path)
             with self._zip.open(info) as member:
                 # To the end, where zipfile compares the checksum.
                 while block := member.read(COPY_BYTES):
@@ -285,7 +290,7 @@ def as_labels(array: DiskRows, where: str) -> pd.Series[Any]:
         )
     n = array.shape[0]
     if array.dtype.kind not in "SU":
-        return pd.Series(array[0:n])
+        return pd.Series(array[0:n].astype(array.dtype.newbyteorder("="), copy=False))
     labels = Encoder()
     for lo in range(0, n, BLOCK_LABELS):
         block = array[lo : lo + BLOCK_LABELS]

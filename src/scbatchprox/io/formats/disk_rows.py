@@ -7,6 +7,8 @@ shorter while it is mapped would kill the process.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from threading import Lock
@@ -16,7 +18,7 @@ import numpy as np
 
 from ...errors import BadValue
 
-__all__ = ["DiskRows", "scratch_file"]
+__all__ = ["DiskRows", "check_room", "scratch_file"]
 
 
 class DiskRows:
@@ -69,6 +71,18 @@ class DiskRows:
                     f"Expected {Path(str(self._file.name)).name} not to change while it is read, "
                     f"found it shorter."
                 )
+
+
+def check_room(n_bytes: int, beside: Path) -> None:
+    """Raise an error if a temporary file of this size does not fit on its disk."""
+    folder = beside.resolve().parent
+    place = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    free = shutil.disk_usage(place).free
+    if n_bytes > free:
+        raise BadValue(
+            f"Expected {n_bytes / 1e9:,.1f} GB of free disk in {place} to unpack {beside.name}, found "
+            f"{free / 1e9:,.1f} GB."
+        )
 
 
 def scratch_file(beside: Path) -> IO[bytes]:

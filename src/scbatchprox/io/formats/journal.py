@@ -39,6 +39,8 @@ from .journal_format import PAGE, Damaged, Journal, NotAJournal, Page, pack, unp
 __all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+#: Bytes after the content of a file that are put back if nothing is committed, at most.
+KEPT_BYTES = 1 << 20
 
 
 def journal_of(path: Path) -> Path:
@@ -163,6 +165,9 @@ class JournaledFile:
         #: End of the old content. After a killed run the file itself is longer, so ask HDF5.
         self._old_end = _hdf5_end(self._fd)
         self._end = self._old_end
+        #: Bytes after it, of a killed run or of another program; a few are kept, to be put back.
+        extra = os.fstat(self._fd).st_size - self._old_end
+        self._rest = os.pread(self._fd, extra, self._old_end) if 0 < extra <= KEPT_BYTES else b""
         self._old: dict[int, bytes] = {}
         self._new: dict[int, bytearray] = {}
         self._at = 0
@@ -254,7 +259,7 @@ class JournaledFile:
             except BaseException:
                 _undo(self._fd, self.path)
                 raise
-            self._old_end = self._end  # from here on the new data is content
+            self._old_end, self._rest = self._end, b""  # from here on the new data is content
             journal_of(self.path).unlink()
         sync_folder(self.path.parent)
 
@@ -263,6 +268,7 @@ class JournaledFile:
         # If even undoing failed, the journal is needed, and the file with the length that it tells.
         if not journal_of(self.path).exists():
             os.ftruncate(self._fd, self._old_end)
+            os.pwrite(self._fd, self._rest, self._old_end)
 
     def close(self) -> None:
         """Close the file; changes that were not committed are lost."""

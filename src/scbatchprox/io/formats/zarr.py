@@ -82,7 +82,6 @@ class ZarrFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a result in this store, or in a copy of it."""
-        check_index(self.path)
         if not any(name.startswith("obsm/") or name == "X" for name in self._sources):
             self._note("X", "layers", "var")  # the result is made from counts
         if out is None:
@@ -98,6 +97,7 @@ class ZarrFile(CellFile):
         self, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         store = self.path.resolve()
+        check_index(store)
         _check_devices(store)
         identity = os.stat(store)
         with locked(store):
@@ -128,6 +128,7 @@ class ZarrFile(CellFile):
             locks = _lock_if_there(destination, held)
             with _partial(destination) as folder:
                 copy_store(self.path, folder / "store")
+                check_index(folder / "store", self.path)
                 yield _ZarrWriter(folder, self._version, key, shape, dtype)
                 self._check_unchanged()
                 move_in(folder, folder / "store")
