@@ -67,7 +67,7 @@ def _atlas_of_moments(path: Path, n_cells: int, n_batches: int) -> None:
     mean = rng.normal(0.0, 0.5, (n_batches, D))
     m2 = n[:, None] * rng.uniform(0.5, 2.0, (n_batches, D))
     batches = np.array([f"batch{k:04d}" for k in range(n_batches)])
-    Atlas.create(path).add(Moments.per_batch(batches, n, mean, m2))
+    Atlas.create(path, target="moment").add(Moments.per_batch(batches, n, mean, m2))
 
 
 def _add(path: Path, Z: np.ndarray, labels: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from .measure import Row, cells, fastest
 
 
 def run() -> Iterator[Row]:
-    model = BatchProx()
+    model = BatchProx(target="moment")
     for order in ("shuffled", "sorted by batch"):
         Z, batch = cells(1_000_000, 50, 20, shuffled=order == "shuffled")
         out = np.empty_like(Z)

@@ -31,7 +31,9 @@ def scaling(n: int, rows: int) -> Iterator[Row]:
 
     def refine() -> None:
         # Return one row per block, to measure the workers and not the network.
-        BatchProx().fit_transform(Z, batch=batch).map_blocks(first_row, chunks=(1, D)).compute()
+        BatchProx(target="moment").fit_transform(Z, batch=batch).map_blocks(
+            first_row, chunks=(1, D)
+        ).compute()
 
     def generate() -> None:
         # Refining generates the cells twice, because nothing is kept between its two passes.
@@ -68,7 +70,9 @@ def graph(rows: int) -> Iterator[Row]:
         batch = np.arange(n) % N_BATCHES
         Z = generated(n, rows)
         labels = Labels.of(batch, n)
-        model = BatchProx().fit(np.random.default_rng(0).normal(size=(200, D)), batch=batch[:200])
+        model = BatchProx(target="moment").fit(
+            np.random.default_rng(0).normal(size=(200, D)), batch=batch[:200]
+        )
         source_tasks, source_bytes = graph_size(Z)
         for verb, lazy in (
             ("fit", moments_tree(Z, labels)),

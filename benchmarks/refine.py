@@ -23,7 +23,7 @@ def run() -> Iterator[Row]:
         Z, batch = simulated(n, 50, batches)
         adata = _annotated(Z, batch)
         refinement, whole = fastest(
-            lambda Z=Z, batch=batch: BatchProx().fit_transform(Z, batch=batch),
+            lambda Z=Z, batch=batch: BatchProx(target="moment").fit_transform(Z, batch=batch),
             lambda adata=adata: _refined(adata),
             repeat=5,
         )
@@ -58,4 +58,4 @@ def _annotated(Z: np.ndarray, batch: pd.Series) -> ad.AnnData:
 def _refined(adata: ad.AnnData) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        refine(adata, "batch")
+        refine(adata, "batch", target="moment")

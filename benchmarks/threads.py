@@ -13,7 +13,7 @@ from .measure import Row, cells, fastest
 
 def run() -> Iterator[Row]:
     Z, batch = cells(1_000_000, 50, 20)
-    model = BatchProx()
+    model = BatchProx(target="moment")
     results, times = [], []
     try:
         for n in (1, 2, 3, 8):

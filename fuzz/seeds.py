@@ -44,12 +44,12 @@ def make_seeds(folder: Path) -> None:
     np.save(folder / "labels.npy", batch)
     frame.to_csv(folder / "labels.csv", index=False)
     _anndata(folder, Z, batch, site)
-    model = BatchProx().fit(Z, batch=batch)
+    model = BatchProx(target="moment").fit(Z, batch=batch)
     model.provenance_ = {"batch_key": ["batch"], "use_rep": "X_pca", "key_added": "X_pca_batchprox"}
     model.save(folder / "model.safetensors")
     population = BatchProx(target=PopulationTarget()).fit(Z, batch=batch, population=site)
     population.save(folder / "population.safetensors")
-    atlas = Atlas.create(folder / "atlas", model=BatchProx())
+    atlas = Atlas.create(folder / "atlas", model=BatchProx(target="moment"))
     atlas.add_file(folder / "cells.h5ad", "batch", use_rep="X_pca")
     atlas.add(Z + 0.5, np.repeat(["s3", "s4"], N // 2), force=True)
     atlas.forget("s4")
@@ -106,7 +106,7 @@ def _interrupted(folder: Path) -> None:
             undone(self, missing_ok)
 
         Path.unlink = stop  # type: ignore[method-assign]
-        refine_file(path, "batch")
+        refine_file(path, "batch", model=BatchProx(target="moment"))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert journal.journal_of(path).exists()

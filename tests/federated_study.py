@@ -43,7 +43,7 @@ class Study:
     def plan(self, names=None, kind="refine", note="", **parameters):
         """A plan that the first of some sites has published."""
         chosen = [self.sites[name] for name in sorted(names or self.sites)]
-        given = refine_parameters(BatchProx(), D, "an embedding") | parameters
+        given = refine_parameters(BatchProx(target="moment"), D, "an embedding") | parameters
         cards = tuple(site.keys.card for site in chosen)
         plan = Plan(chosen[0].keys.study, kind, cards, given, note)
         chosen[0].publish_plan(plan)

@@ -229,7 +229,7 @@ def test_choices_match_the_library():
     assert list(choices.Methods) == list(_METHODS)
     names = ", ".join(repr(policy.value) for policy in Policies)
     with pytest.raises(ValueError, match=f"one of {names}, found 'other'"):
-        scbatchprox.BatchProx().partial_fit([[0.0]], batch=["a"], policy="other")
+        scbatchprox.BatchProx(target="moment").partial_fit([[0.0]], batch=["a"], policy="other")
 
 
 def test_public_names_exist():

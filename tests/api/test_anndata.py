@@ -28,8 +28,8 @@ def adata(rng):
 
 def test_writes_obsm_and_uns(adata):
     before = adata.obsm["X_pca"].copy()
-    assert refine(adata, "batch") is None
-    expected = BatchProx().fit_transform(before, batch=adata.obs["batch"])
+    assert refine(adata, "batch", target="moment") is None
+    expected = BatchProx(target="moment").fit_transform(before, batch=adata.obs["batch"])
     np.testing.assert_array_equal(adata.obsm["X_pca_batchprox"], expected)
     assert adata.obsm["X_pca_batchprox"].dtype == np.float32
     np.testing.assert_array_equal(adata.obsm["X_pca"], before)
@@ -44,8 +44,10 @@ def test_writes_obsm_and_uns(adata):
 
 
 def test_inplace_false_returns_the_array(adata):
-    result = refine(adata, "batch", use_rep="X_scvi", inplace=False, rounds=None)
-    expected = BatchProx(rounds=None).fit_transform(adata.obsm["X_scvi"], batch=adata.obs["batch"])
+    result = refine(adata, "batch", use_rep="X_scvi", inplace=False, rounds=None, target="moment")
+    expected = BatchProx(rounds=None, target="moment").fit_transform(
+        adata.obsm["X_scvi"], batch=adata.obs["batch"]
+    )
     np.testing.assert_array_equal(result, expected)
     assert set(adata.obsm) == {"X_pca", "X_scvi"}
     assert not adata.uns
@@ -66,9 +68,9 @@ def test_every_option_reaches_the_model(adata):
 
 
 def test_keys_combine(adata):
-    refine(adata, ["batch", "donor"])
+    refine(adata, ["batch", "donor"], target="moment")
     names = adata.obs["batch"].astype(str) + " | " + adata.obs["donor"].astype(str)
-    expected = BatchProx().fit_transform(adata.obsm["X_pca"], batch=names)
+    expected = BatchProx(target="moment").fit_transform(adata.obsm["X_pca"], batch=names)
     np.testing.assert_array_equal(adata.obsm["X_pca_batchprox"], expected)
     assert set(adata.uns["X_pca_batchprox"]["batches"]) == set(names)
 
@@ -76,7 +78,7 @@ def test_keys_combine(adata):
 @pytest.mark.parametrize("backend", ["h5ad", "zarr"])
 @pytest.mark.parametrize("rounds", [3, None])
 def test_result_can_be_written_and_read(adata, tmp_path, backend, rounds):
-    refine(adata, ["batch", "donor"], rounds=rounds)
+    refine(adata, ["batch", "donor"], rounds=rounds, target="moment")
     path = tmp_path / f"a.{backend}"
     getattr(adata, f"write_{backend}")(path)
     back = getattr(ad, f"read_{backend}")(path)
@@ -90,19 +92,21 @@ def test_result_can_be_written_and_read(adata, tmp_path, backend, rounds):
 def test_x_frames_and_sparse_obsm(adata):
     adata.obsm["frame"] = pd.DataFrame(adata.obsm["X_pca"], index=adata.obs_names).add_prefix("PC")
     adata.obsm["sparse"] = sp.csr_matrix(adata.obsm["X_pca"])
-    dense = refine(adata, "batch", inplace=False)
+    dense = refine(adata, "batch", inplace=False, target="moment")
     for key in ("frame", "sparse"):
         np.testing.assert_allclose(
-            refine(adata, "batch", use_rep=key, inplace=False), dense, rtol=1e-6
+            refine(adata, "batch", use_rep=key, inplace=False, target="moment"), dense, rtol=1e-6
         )
-    refine(adata, "batch", use_rep="X")
+    refine(adata, "batch", use_rep="X", target="moment")
     assert adata.obsm["X_batchprox"].shape == adata.shape
 
 
 def test_views_and_unused_categories(adata):
     some = adata[adata.obs["batch"] != "s2"]
-    result = refine(some, "batch", inplace=False)
-    expected = BatchProx().fit_transform(some.obsm["X_pca"], batch=some.obs["batch"].astype(str))
+    result = refine(some, "batch", inplace=False, target="moment")
+    expected = BatchProx(target="moment").fit_transform(
+        some.obsm["X_pca"], batch=some.obs["batch"].astype(str)
+    )
     np.testing.assert_array_equal(result, expected)
 
 
@@ -128,7 +132,7 @@ def test_bad_input_changes_nothing(adata, arguments, options, message):
 def test_missing_labels(adata, key):
     adata.obs.iloc[[3, 7], 0] = np.nan
     with pytest.raises(ValueError, match="2 missing of 125|2 of 125 cells with a missing label"):
-        refine(adata, key)
+        refine(adata, key, target="moment")
     assert not adata.uns
 
 
@@ -136,7 +140,7 @@ def test_joined_names_must_be_distinct(adata):
     adata.obs["a"] = np.where(np.arange(125) % 2, "x | y", "x")
     adata.obs["b"] = np.where(np.arange(125) % 2, "z", "y | z")
     with pytest.raises(ValueError, match="two that read the same"):
-        refine(adata, ["a", "b"])
+        refine(adata, ["a", "b"], target="moment")
 
 
 @pytest.mark.parametrize(

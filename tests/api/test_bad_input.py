@@ -51,7 +51,7 @@ CASES = {
 def test_fit_says_what_is_wrong(case):
     Z, batch, message = CASES[case]
     before = Z.copy()
-    model = BatchProx()
+    model = BatchProx(target="moment")
     with pytest.raises((ValueError, TypeError), match=message) as error:
         model.fit(Z, batch=batch)
     assert "\n" not in str(error.value)
@@ -65,12 +65,12 @@ def test_nonfinite_values_are_counted_over_all_rows(rng, sparse):
     Z = rng.normal(size=(300_000, 3)).astype(np.float32)
     Z[250_000, 1], Z[299_999, 2] = np.nan, np.inf
     with pytest.raises(ValueError, match="found 1 NaN and 1 infinite .* row 250000, column 1"):
-        BatchProx().fit(sp.csr_matrix(Z) if sparse else Z)
+        BatchProx(target="moment").fit(sp.csr_matrix(Z) if sparse else Z)
 
 
 @pytest.fixture
 def fitted(rng):
-    return BatchProx().fit(rng.normal(size=(40, 3)), batch=["a"] * 20 + ["b"] * 20)
+    return BatchProx(target="moment").fit(rng.normal(size=(40, 3)), batch=["a"] * 20 + ["b"] * 20)
 
 
 def annotated():
@@ -88,13 +88,13 @@ NO_ARRAYS = {
     "NoneType": lambda: None,
 }
 TAKERS = {
-    "fit": lambda Z: BatchProx().fit(Z),
-    "fit_transform": lambda Z: BatchProx().fit_transform(Z),
-    "partial_fit": lambda Z: BatchProx().partial_fit(Z),
-    "transform": lambda Z: BatchProx().fit(np.eye(3)).transform(Z),
+    "fit": lambda Z: BatchProx(target="moment").fit(Z),
+    "fit_transform": lambda Z: BatchProx(target="moment").fit_transform(Z),
+    "partial_fit": lambda Z: BatchProx(target="moment").partial_fit(Z),
+    "transform": lambda Z: BatchProx(target="moment").fit(np.eye(3)).transform(Z),
     "moments": Moments.of,
     "adapter": lambda Z: Adapter.per_batch(["all"], np.ones((1, 3)), np.zeros((1, 3))).apply(Z),
-    "diagnose": lambda Z: diagnose(Z, "batch"),
+    "diagnose": lambda Z: diagnose(Z, "batch", target="moment"),
 }
 
 
@@ -137,7 +137,7 @@ class TestLabelsAsY:
         ids=lambda labels: type(labels).__name__,
     )
     def test_are_an_error(self, verb, labels):
-        model = BatchProx()
+        model = BatchProx(target="moment")
         with pytest.raises(
             ValueError, match=r"^Expected labels as batch=\.\.\., found them as y\.$"
         ):
@@ -148,11 +148,14 @@ class TestLabelsAsY:
         numbers = np.arange(40)
         for y in (numbers, numbers.astype(object), (numbers / 40).tolist(), pd.Series(numbers > 9)):
             with pytest.warns(UserWarning, match=r"batch=\.\.\., found only y, which is ignored"):
-                getattr(BatchProx(), verb)(np.zeros((40, 3)), y)
+                getattr(BatchProx(target="moment"), verb)(np.zeros((40, 3)), y)
 
     def test_a_y_beside_batch_is_ignored(self, verb, rng):
         Z = rng.normal(size=(40, 3))
-        model, expected = BatchProx(), BatchProx().fit(Z, batch=LABELS)
+        model, expected = (
+            BatchProx(target="moment"),
+            BatchProx(target="moment").fit(Z, batch=LABELS),
+        )
         getattr(model, verb)(Z, LABELS[::-1], batch=LABELS)
         np.testing.assert_array_equal(model.shift_, expected.shift_)
 
@@ -168,7 +171,7 @@ def test_labels_as_y_add_no_batch_to_labelled_ones(fitted, rng, y, policy):
 
 def test_a_pipeline_passes_its_y_to_all_steps(rng):
     Z, kinds = rng.normal(size=(40, 3)), np.tile(["T", "B"], 20)
-    pipeline = make_pipeline(BatchProx(), LogisticRegression())
+    pipeline = make_pipeline(BatchProx(target="moment"), LogisticRegression())
     pipeline.fit(Z, kinds, batchprox__batch=LABELS)
     assert pipeline[0].batches_.tolist() == ["a", "b"]
 
@@ -199,8 +202,10 @@ class Tensor:
 )
 def test_whatever_holds_numbers_is_an_array(rng, container):
     Z, batch = rng.normal(size=(40, 3)), np.repeat(["a", "b"], 20)
-    expected = BatchProx().fit_transform(Z, batch=batch)
-    np.testing.assert_allclose(BatchProx().fit_transform(container(Z), batch=batch), expected)
+    expected = BatchProx(target="moment").fit_transform(Z, batch=batch)
+    np.testing.assert_allclose(
+        BatchProx(target="moment").fit_transform(container(Z), batch=batch), expected
+    )
 
 
 @pytest.mark.parametrize("verb", ["transform", "inverse_transform"])
@@ -227,7 +232,7 @@ class TestTransform:
 
     def test_not_fitted(self, verb):
         with pytest.raises(NotFittedError):
-            getattr(BatchProx(), verb)(np.zeros((2, 3)))
+            getattr(BatchProx(target="moment"), verb)(np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class TestSetAfterTheFit:
 
 def test_names_of_coordinates_belong_to_one_fit(c):
     table = pd.DataFrame(c.Z, columns=list("pqrs"))
-    model = BatchProx().fit(table, batch=c.codes)
+    model = BatchProx(target="moment").fit(table, batch=c.codes)
     assert model.feature_names_in_.tolist() == list("pqrs")
     model.fit_moments(Moments.of(c.Z[:, :3], c.codes))
     assert model.n_features_in_ == 3
@@ -60,7 +60,7 @@ def test_names_of_coordinates_belong_to_one_fit(c):
 
 def test_provenance_stays_and_a_diagnosis_goes_when_batches_are_added(c):
     old = c.codes < 2
-    model = BatchProx().fit(c.Z[old], batch=c.codes[old])
+    model = BatchProx(target="moment").fit(c.Z[old], batch=c.codes[old])
     model.provenance_ = {"batch_key": ["donor"], "n_cells": int(old.sum())}
     model.diagnosis_ = diagnose(c.Z[old], c.codes[old], model=model)
     model.partial_fit(c.Z[~old], batch=c.codes[~old])
@@ -78,7 +78,7 @@ def test_rounds_of_registration_do_not_converge(c):
 
 class TestFlagsAndNumbers:
     def test_a_flag_is_not_the_number_of_a_batch(self, c):
-        model = BatchProx().fit(c.Z, batch=c.codes)
+        model = BatchProx(target="moment").fit(c.Z, batch=c.codes)
         with pytest.raises(
             KeyError, match="Expected a known batch, found True; available: 0, 1, 2"
         ):
@@ -86,7 +86,7 @@ class TestFlagsAndNumbers:
         assert model.batches_.tolist() == [0, 1, 2]
 
     def test_a_number_is_not_a_flag(self, c):
-        model = BatchProx().fit(c.Z, batch=c.codes > 0)
+        model = BatchProx(target="moment").fit(c.Z, batch=c.codes > 0)
         with pytest.raises(KeyError, match="found 1; available: False, True"):
             model.forget(1)
         assert model.forget(True).batches_.tolist() == [False]
@@ -110,17 +110,17 @@ def test_results_that_overflow_leave_the_callers_array(c, out, target):
 def test_masked_values_are_not_read(c):
     Z = np.ma.masked_array(c.Z, mask=c.Z > 3)
     with pytest.raises(ValueError, match="found a masked array with"):
-        BatchProx().fit(Z, batch=c.codes)
-    BatchProx().fit(np.ma.masked_array(c.Z), batch=c.codes)
+        BatchProx(target="moment").fit(Z, batch=c.codes)
+    BatchProx(target="moment").fit(np.ma.masked_array(c.Z), batch=c.codes)
 
 
 def test_labels_that_no_integer_holds(c):
     with pytest.raises(ValueError, match="Expected whole numbers below"):
-        BatchProx().fit(c.Z, batch=c.codes.astype("u8") + np.uint64(2**63))
+        BatchProx(target="moment").fit(c.Z, batch=c.codes.astype("u8") + np.uint64(2**63))
 
 
 def test_batches_without_cells(c):
     moments = Moments.of(c.Z, c.codes)
     empty = Moments.per_batch(moments.batches, moments.n * [1, 0, 1], moments.mean, moments.m2)
     with pytest.raises(ValueError, match="Expected cells in every batch, found none in 1"):
-        BatchProx().fit_moments(empty)
+        BatchProx(target="moment").fit_moments(empty)

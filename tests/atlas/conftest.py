@@ -24,7 +24,7 @@ def path(tmp_path):
 @pytest.fixture
 def atlas(path, c):
     """An atlas with the batches a and b, as version 2."""
-    atlas = Atlas.create(path, upstream="PCA")
+    atlas = Atlas.create(path, upstream="PCA", target="moment")
     atlas.add(*of(c, "a", "b"))
     return atlas
 

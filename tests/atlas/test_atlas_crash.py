@@ -159,7 +159,7 @@ class TestCrash:
         (path / "atlas.json").unlink()
         before = content(path)
         with pytest.raises(ValueError, match="new or empty folder for the atlas, found 'versions'"):
-            Atlas.create(path)
+            Atlas.create(path, target="moment")
         assert content(path) == before
 
     def test_after_a_killed_init_the_folder_can_be_used(self, path):
@@ -168,7 +168,7 @@ class TestCrash:
         (path / ".atlas.json.abc.partial").touch()
         with pytest.raises(FileNotFoundError, match="found none at"):
             Atlas.open(path)
-        Atlas.create(path)
+        Atlas.create(path, target="moment")
         assert sorted(p.name for p in path.iterdir()) == ["atlas.json", "lock", "versions"]
 
     def test_two_processes_lose_nothing(self, path, atlas):

@@ -33,7 +33,7 @@ class TestBadInput:
             (lambda a, c: a.rollback(9), KeyError, "version of the atlas, found 9; available: 1 to 2"),
             (lambda a, c: a.rollback("x"), ValueError, "the number of a version, found 'x'"),
             (lambda a, c: a.diff(0, 2), KeyError, "version of the atlas, found 0"),
-            (lambda a, c: Atlas.create(a.path), ValueError, "empty folder .* found 'atlas.json'"),
+            (lambda a, c: Atlas.create(a.path, target="moment"), ValueError, "empty folder .* found 'atlas.json'"),
         ],
     )  # fmt: skip
     def test_changes_nothing(self, path, atlas, c, verb, error, message):
@@ -48,21 +48,21 @@ class TestBadInput:
             Atlas.open(tmp_path)
         (tmp_path / "file").write_text("")
         with pytest.raises(ValueError, match="found a file at"):
-            Atlas.create(tmp_path / "file")
+            Atlas.create(tmp_path / "file", target="moment")
         with pytest.raises(ValueError, match="new or empty folder for the atlas, found 'file'"):
-            Atlas.create(tmp_path)
+            Atlas.create(tmp_path, target="moment")
         with pytest.raises(FileNotFoundError, match="Expected a folder to create an atlas in"):
-            Atlas.create(tmp_path / "no" / "where")
+            Atlas.create(tmp_path / "no" / "where", target="moment")
         with pytest.raises(ValueError, match="found one without any"):
-            Atlas.create(tmp_path / "empty").forget("a")
+            Atlas.create(tmp_path / "empty", target="moment").forget("a")
 
     def test_parameters(self, path):
         with pytest.raises(ValueError, match="needs only moments .solver='exact'."):
-            Atlas.create(path, solver=Adam())
+            Atlas.create(path, solver=Adam(), target="moment")
         with pytest.raises(ValueError, match="Expected mu"):
-            Atlas.create(path, mu=-1)
+            Atlas.create(path, mu=-1, target="moment")
         with pytest.raises(ValueError, match="found an empty text"):
-            Atlas.create(path, upstream=" ")
+            Atlas.create(path, upstream=" ", target="moment")
         assert not path.exists()
 
     @pytest.mark.parametrize("how", ["flip", "cut", "remove"])
@@ -132,7 +132,7 @@ class TestBadInput:
         for file in (model, folder / "model.pt"):
             file.write_bytes(b"weights")
         for k, upstream in enumerate([model, folder]):
-            atlas = Atlas.create(tmp_path / str(k), upstream=upstream)
+            atlas = Atlas.create(tmp_path / str(k), upstream=upstream, target="moment")
             assert atlas.upstream.startswith("sha256:")
             atlas.add(*of(c, "a"), upstream=str(upstream))
             file = model if upstream == model else folder / "model.pt"
@@ -140,6 +140,6 @@ class TestBadInput:
             with pytest.raises(ValueError, match="Expected the upstream of the atlas"):
                 atlas.add(*of(c, "b"), upstream=upstream)
             atlas.add(*of(c, "b"))  # none given, none checked
-        atlas = Atlas.create(path)
+        atlas = Atlas.create(path, target="moment")
         with pytest.raises(ValueError, match="none .the atlas names none., found 'PCA'"):
             atlas.add(*of(c, "a"), upstream="PCA")

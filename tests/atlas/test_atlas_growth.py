@@ -9,7 +9,7 @@ from scbatchprox import Atlas, BatchProx, Moments, MomentTarget
 
 class TestGrowing:
     def test_is_empty_at_first(self, path):
-        atlas = Atlas.create(path, rounds=None, mu=0.01)
+        atlas = Atlas.create(path, rounds=None, mu=0.01, target="moment")
         assert atlas.model is None
         assert atlas.version == 1
         assert atlas.params["rounds"] is None
@@ -35,7 +35,7 @@ class TestGrowing:
 
     def test_frozen_rows_stay_in_any_order(self, atlas, tmp_path, c):
         before = atlas.model
-        other = Atlas.create(tmp_path / "other")
+        other = Atlas.create(tmp_path / "other", target="moment")
         other.add(*of(c, "a", "b"))
         for name in "cde":
             atlas.add(*of(c, name))
@@ -46,7 +46,7 @@ class TestGrowing:
         np.testing.assert_array_equal(atlas.model.shift_[:2], before.shift_)
 
     def test_moments_are_enough(self, atlas, tmp_path, c):
-        other = Atlas.create(tmp_path / "other")
+        other = Atlas.create(tmp_path / "other", target="moment")
         other.add(Moments.of(*of(c, "a", "b")))
         assert_same_model(atlas.model, other.model)
         with pytest.raises(ValueError, match="no labels with Moments"):
@@ -62,11 +62,13 @@ class TestGrowing:
         if policy == "frozen":
             assert_same_model(atlas.model, model.forget(name))
         else:
-            assert_same_model(atlas.model, BatchProx().fit_moments(Moments.of(*of(c, *left))))
+            assert_same_model(
+                atlas.model, BatchProx(target="moment").fit_moments(Moments.of(*of(c, *left)))
+            )
         assert atlas.model.batches_.tolist() == left
 
     def test_forget_the_last(self, path, c):
-        atlas = Atlas.create(path)
+        atlas = Atlas.create(path, target="moment")
         atlas.add(*of(c, "a"))
         atlas.add(*of(c, "b", "c"))
         with pytest.raises(ValueError, match=r"'a' is the last; policy='refit' \(--policy refit\)"):
@@ -112,14 +114,14 @@ class TestGrowing:
         sizes = []
         for k, factor in enumerate((1, 1000)):
             m = Moments.of(c.Z, NAMES[c.codes])
-            atlas = Atlas.create(tmp_path / str(k))
+            atlas = Atlas.create(tmp_path / str(k), target="moment")
             atlas.add(Moments.per_batch(m.batches, m.n * factor, m.mean, m.m2 * factor))
             sizes.append((tmp_path / str(k) / "versions/000002.safetensors").stat().st_size)
         assert abs(sizes[0] - sizes[1]) < 16
 
     @pytest.mark.parametrize("labels", [[3, 1, 2], [True, False], [0.5, 1.5]])
     def test_labels_need_not_be_strings(self, path, rng, labels):
-        atlas = Atlas.create(path)
+        atlas = Atlas.create(path, target="moment")
         for label in labels:
             atlas.add(rng.normal(size=(30, 3)), [label] * 30)
         assert Atlas.open(path).model.batches_.tolist() == sorted(labels)

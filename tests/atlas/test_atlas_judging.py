@@ -73,7 +73,7 @@ class TestJudging:
 
     def test_a_constant_coordinate_does_not_divide_by_zero(self, rng):
         Z = np.c_[rng.normal(size=(50, 3)), np.full(50, 2.0)]
-        model = BatchProx().fit(Z)
+        model = BatchProx(target="moment").fit(Z)
         same = Moments.of(np.c_[rng.normal(size=(40, 3)), np.full(40, 2.0)], ["x"] * 40)
         assert judge(model, same)["level"].tolist() == ["close"]
         other = Moments.of(np.c_[rng.normal(size=(40, 3)), np.full(40, 3.0)], ["x"] * 40)
@@ -95,7 +95,7 @@ class TestJudging:
         ],
     )  # fmt: skip
     def test_levels_and_refusal(self, path, rng, change, level, words):
-        atlas = Atlas.create(path)
+        atlas = Atlas.create(path, target="moment")
         atlas.add(rng.normal(size=(500, 5)), ["a"] * 500)
         Z = change(rng.normal(size=(200, 5)))
         found = atlas.judge(Z, ["x"] * 200).loc["x"]
@@ -148,7 +148,7 @@ class TestJudging:
             assert add(force=True).version == version
 
     def test_a_batch_near_a_known_one_is_close(self, path, rng):
-        atlas = Atlas.create(path)
+        atlas = Atlas.create(path, target="moment")
         means = np.repeat([0.0, 100.0], 200)[:, None]
         atlas.add(rng.normal(size=(400, 3)) + means, np.repeat(["a", "b"], 200))
         found = atlas.judge(rng.normal(size=(50, 3)) + 100, ["x"] * 50).loc["x"]

@@ -41,11 +41,11 @@ CHUNKS = [
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 def test_equals_memory(cells, batch, chunks, scheduler):
     Z = da.from_array(cells.Z, chunks=chunks)
-    expected = BatchProx(rounds=None).fit(cells.Z, batch=batch)
+    expected = BatchProx(rounds=None, target="moment").fit(cells.Z, batch=batch)
     with scheduler():
-        model = BatchProx(rounds=None).fit(Z, batch=batch)
+        model = BatchProx(rounds=None, target="moment").fit(Z, batch=batch)
         result = model.transform(Z, batch=batch)
-        whole = BatchProx(rounds=None).fit_transform(Z, batch=batch)
+        whole = BatchProx(rounds=None, target="moment").fit_transform(Z, batch=batch)
         assert isinstance(result, da.Array)
         assert result.chunks == (Z.chunks[0], (D,))
         assert result.dtype == np.float64
@@ -71,14 +71,14 @@ def test_schedulers_agree_to_the_bit(cells, batch, client):
         client.as_current,
     ):
         with context():
-            results.append(BatchProx().fit_transform(Z, batch=batch).compute())
+            results.append(BatchProx(target="moment").fit_transform(Z, batch=batch).compute())
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
 
 
 def test_nothing_is_read_before_it_is_needed(cells, batch, tmp_path):
     Z = counted(cells.Z, (100, D), tmp_path)
-    model = BatchProx().fit(Z, batch=batch)
+    model = BatchProx(target="moment").fit(Z, batch=batch)
     assert reads(tmp_path) == 7  # the moments, once
     result = model.transform(Z, batch=batch)
     back = model.inverse_transform(result, batch=batch)
@@ -91,7 +91,9 @@ def test_nothing_is_read_before_it_is_needed(cells, batch, tmp_path):
 
 @pytest.mark.parametrize("verb", ["fit", "transform"])
 def test_a_killed_worker_changes_nothing(cells, batch, client, tmp_path, verb):
-    undisturbed = BatchProx().fit(da.from_array(cells.Z, chunks=(10, D)), batch=batch)
+    undisturbed = BatchProx(target="moment").fit(
+        da.from_array(cells.Z, chunks=(10, D)), batch=batch
+    )
     expected = undisturbed.transform(da.from_array(cells.Z, chunks=(10, D)), batch=batch).compute()
     Z = counted(cells.Z, (10, D), tmp_path, seconds=0.05)
     blocks = Z.numblocks[0]
@@ -100,7 +102,7 @@ def test_a_killed_worker_changes_nothing(cells, batch, client, tmp_path, verb):
     def work():
         with client.as_current():
             if verb == "fit":
-                return BatchProx().fit(Z, batch=batch)
+                return BatchProx(target="moment").fit(Z, batch=batch)
             return undisturbed.transform(Z, batch=batch).compute()
 
     with ThreadPoolExecutor(1) as pool:
@@ -130,11 +132,13 @@ def test_a_killed_worker_changes_nothing(cells, batch, client, tmp_path, verb):
 )
 def test_dtypes(cells, batch, dtype, expected):
     Z = cells.Z.astype(dtype)
-    result = BatchProx().fit_transform(da.from_array(Z, chunks=(100, 3)), batch=batch)
+    result = BatchProx(target="moment").fit_transform(
+        da.from_array(Z, chunks=(100, 3)), batch=batch
+    )
     assert result.dtype == expected
     assert result.compute().dtype == expected
     rtol = 1e-5 if expected == "f4" else 1e-10
-    whole = BatchProx().fit_transform(Z, batch=batch)
+    whole = BatchProx(target="moment").fit_transform(Z, batch=batch)
     np.testing.assert_allclose(result.compute(), whole, rtol=rtol, atol=rtol)
 
 
@@ -142,15 +146,15 @@ def test_dtypes(cells, batch, dtype, expected):
 def test_sparse_blocks(cells, batch, kind):
     Z = np.where(cells.Z > 10, cells.Z, 0.0)
     lazy = da.from_array(Z, chunks=(100, D)).map_blocks(kind)
-    result = BatchProx().fit_transform(lazy, batch=batch)
+    result = BatchProx(target="moment").fit_transform(lazy, batch=batch)
     assert isinstance(result._meta, np.ndarray)
-    whole = BatchProx().fit_transform(Z, batch=batch)
+    whole = BatchProx(target="moment").fit_transform(Z, batch=batch)
     np.testing.assert_allclose(result.compute(), whole, rtol=1e-10, atol=1e-10)
 
 
 def test_lazy_labels(cells, batch):
     Z = da.from_array(cells.Z, chunks=(100, D))
-    expected = BatchProx().fit_transform(Z, batch=batch).compute()
+    expected = BatchProx(target="moment").fit_transform(Z, batch=batch).compute()
     kinds = [da.from_array(batch, chunks=50), pd.Categorical(batch), batch.tolist()]
     dd = pytest.importorskip("dask.dataframe")
     kinds.append(dd.from_pandas(pd.Series(batch), npartitions=3))
@@ -158,16 +162,18 @@ def test_lazy_labels(cells, batch):
     xarray = pytest.importorskip("xarray")
     kinds.append(xarray.DataArray(da.from_array(batch, chunks=50)))
     for labels in kinds:
-        lazy = BatchProx().fit_transform(Z, batch=labels)
+        lazy = BatchProx(target="moment").fit_transform(Z, batch=labels)
         np.testing.assert_array_equal(lazy.compute(), expected)
-        memory = BatchProx().fit(cells.Z, batch=labels).transform(cells.Z, batch=labels)
+        memory = (
+            BatchProx(target="moment").fit(cells.Z, batch=labels).transform(cells.Z, batch=labels)
+        )
         np.testing.assert_allclose(memory, expected, rtol=1e-10)
 
 
 def test_one_batch_and_some_batches(cells, batch):
     Z = da.from_array(cells.Z, chunks=(100, D))
-    np.testing.assert_array_equal(BatchProx().fit_transform(Z).compute(), cells.Z)
-    model = BatchProx().fit(Z, batch=batch)
+    np.testing.assert_array_equal(BatchProx(target="moment").fit_transform(Z).compute(), cells.Z)
+    model = BatchProx(target="moment").fit(Z, batch=batch)
     some = batch != "s2"
     part = da.from_array(cells.Z[some], chunks=(90, D))
     expected = model.transform(cells.Z, batch=batch)[some]
@@ -179,7 +185,7 @@ def test_the_graph_is_small(rng):
     n, rows, n_batches = 200_000, 2_000, 20
     Z = da.zeros((n, 50), chunks=(rows, 50), dtype="f4")
     batch = rng.permutation(np.repeat(np.arange(n_batches), n // n_batches))
-    model = BatchProx().fit_moments(_moments(n_batches, 50))
+    model = BatchProx(target="moment").fit_moments(_moments(n_batches, 50))
     result = model.transform(Z, batch=batch)
     (result,) = dask.optimize(result)
     sizes = sorted(len(cloudpickle.dumps(task)) for task in dict(result.dask).values())

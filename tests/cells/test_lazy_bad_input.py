@@ -17,8 +17,8 @@ def test_not_finite(cells, batch, bad):
     found = "2 NaN and 0" if np.isnan(bad) else "0 NaN and 2"
     message = f"found {found} infinite .* in rows 400 to 499, the first at row 412, column 3"
     with pytest.raises(InputError, match=message):
-        BatchProx().fit(Z, batch=batch)
-    model = BatchProx().fit(Z[:400], batch=batch[:400])
+        BatchProx(target="moment").fit(Z, batch=batch)
+    model = BatchProx(target="moment").fit(Z[:400], batch=batch[:400])
     later = model.transform(Z, batch=batch)
     with pytest.raises(InputError, match=message):
         later.compute()
@@ -28,13 +28,13 @@ def test_not_finite_on_a_cluster(cells, batch, client):
     cells.Z[412, 3] = np.nan
     Z = da.from_array(cells.Z, chunks=(100, D))
     with client.as_current(), pytest.raises(InputError, match="the first at row 412, column 3"):
-        BatchProx().fit(Z, batch=batch)
+        BatchProx(target="moment").fit(Z, batch=batch)
 
 
 def test_finite_but_too_large(cells, batch):
     cells.Z[3] = 1e200
     with pytest.raises(InputError, match="their refined values overflow"):
-        BatchProx().fit(da.from_array(cells.Z, chunks=(100, D)), batch=batch)
+        BatchProx(target="moment").fit(da.from_array(cells.Z, chunks=(100, D)), batch=batch)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,13 @@ def test_finite_but_too_large(cells, batch):
     ],
 )
 def test_bad_arrays(cells, batch, tmp_path, change, message):
-    fitted = BatchProx().fit(cells.Z, batch=batch)
+    fitted = BatchProx(target="moment").fit(cells.Z, batch=batch)
     Z = change(counted(cells.Z, (100, 3), tmp_path))
-    for verb in (BatchProx().fit, BatchProx().fit_transform, fitted.transform):
+    for verb in (
+        BatchProx(target="moment").fit,
+        BatchProx(target="moment").fit_transform,
+        fitted.transform,
+    ):
         with pytest.raises(InputError, match=message):
             verb(Z, batch=batch)
     assert reads(tmp_path) == 0
@@ -61,12 +65,12 @@ def test_bad_arrays(cells, batch, tmp_path, change, message):
 
 def test_other_bad_input(cells, batch, tmp_path):
     Z = counted(cells.Z, (100, D), tmp_path)
-    fitted = BatchProx().fit(cells.Z, batch=batch)
+    fitted = BatchProx(target="moment").fit(cells.Z, batch=batch)
     for solver in ("adam", Adam(seed=3)):
         with pytest.raises(InputError, match=r"solver='exact' works lazily\), found Adam\("):
-            BatchProx(solver=solver).fit(Z, batch=batch)
+            BatchProx(solver=solver, target="moment").fit(Z, batch=batch)
     with pytest.raises(InputError, match="Expected no `out` for a Dask array"):
-        BatchProx().fit_transform(Z, batch=batch, out=np.empty_like(cells.Z))
+        BatchProx(target="moment").fit_transform(Z, batch=batch, out=np.empty_like(cells.Z))
     for verb in (fitted.transform, fitted.inverse_transform):
         with pytest.raises(InputError, match="Expected no `out` for a Dask array"):
             verb(Z, batch=batch, out=np.empty_like(cells.Z))
@@ -80,15 +84,15 @@ def test_other_bad_input(cells, batch, tmp_path):
     with pytest.raises(InputError, match="Expected non-zero scales to invert"):
         fitted.inverse_transform(Z, batch=batch)
     with pytest.raises(InputError, match="Expected rounds"):
-        BatchProx(rounds=-1).fit(Z, batch=batch)
+        BatchProx(rounds=-1, target="moment").fit(Z, batch=batch)
     missing = pd.Series(batch).where(np.arange(611) != 9)
     with pytest.raises(InputError, match="1 missing of 611, the first at row 9"):
-        BatchProx().fit(Z, batch=missing)
+        BatchProx(target="moment").fit(Z, batch=missing)
     assert reads(tmp_path) == 0
 
 
 def test_a_failed_fit_leaves_the_earlier_one(cells, batch):
-    model = BatchProx().fit(da.from_array(cells.Z, chunks=(100, D)), batch=batch)
+    model = BatchProx(target="moment").fit(da.from_array(cells.Z, chunks=(100, D)), batch=batch)
     before = model.scale_.copy()
     cells.Z[0, 0] = np.nan
     with pytest.raises(InputError):

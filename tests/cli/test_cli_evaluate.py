@@ -48,7 +48,7 @@ def adata(rng):
         index=[f"cell{i}" for i in range(N)],
     )
     adata = ad.AnnData(np.zeros((N, 1), np.float32), obs, obsm={"X_pca": Z})
-    refine(adata, "sample")
+    refine(adata, "sample", target="moment")
     return adata
 
 

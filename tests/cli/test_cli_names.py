@@ -89,7 +89,7 @@ class TestNames:
         monkeypatch.setattr(comparison, "scores", lambda *_, **__: {"[score]": 0.5})
         adata.obs["type"] = np.tile(["x", "[i]"], adata.n_obs // 2)
         adata.obsm["[bold]\x1b"] = adata.obsm["X_pca"]
-        refine(adata, "batch", use_rep="[bold]\x1b", key_added="[u]")
+        refine(adata, "batch", use_rep="[bold]\x1b", key_added="[u]", target="moment")
         adata.write_h5ad(path)
         shown = run("evaluate", path, "--batch-key", "batch", "--label-key", "type", "--reps",
                     "[bold]\x1b,[u]").stdout  # fmt: skip

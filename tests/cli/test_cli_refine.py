@@ -46,7 +46,7 @@ class TestRefine:
         out, model = tmp_path / "out.h5ad", tmp_path / "m.safetensors"
         before = path.read_bytes()
         result = run("refine", path, "--batch-key", "batch", "--out", out, "--model", model)
-        expected = BatchProx().fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+        expected = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
         refined = expected.transform(adata.obsm["X_pca"], batch=adata.obs["batch"])
         np.testing.assert_allclose(ad.read_h5ad(out).obsm["X_pca_batchprox"], refined, rtol=1e-10)
         np.testing.assert_allclose(BatchProx.load(model).scale_, expected.scale_, rtol=1e-10)
@@ -216,7 +216,9 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         adata.obs.to_csv(tmp_path / "obs.csv")
         run("refine", tmp_path / "z.npy", "--labels", tmp_path / "obs.csv", "--batch-key", "batch",
             "--out", tmp_path / "r.npy")  # fmt: skip
-        expected = BatchProx().fit_transform(adata.obsm["X_pca"], batch=adata.obs["batch"])
+        expected = BatchProx(target="moment").fit_transform(
+            adata.obsm["X_pca"], batch=adata.obs["batch"]
+        )
         np.testing.assert_allclose(np.load(tmp_path / "r.npy"), expected)
 
     def test_barcodes_as_batches_are_a_warning(self, adata, tmp_path):

@@ -167,7 +167,7 @@ class TestFile:
 
     def test_model_files_contain_an_adapter(self, rng, tmp_path):
         c = make_cells(rng, [50, 30], 3)
-        model = BatchProx().fit(c.Z, batch=c.codes)
+        model = BatchProx(target="moment").fit(c.Z, batch=c.codes)
         model.save(tmp_path / "m.safetensors")
         np.testing.assert_array_equal(Adapter.load(tmp_path / "m.safetensors").scale, model.scale_)
 

@@ -41,12 +41,12 @@ class TestGrowing:
     @pytest.fixture
     def site(self, c):
         kept = Moments.of(c.Z, c.codes).select([0, 1, 2])
-        return BatchProx().fit_pooled(kept.select([1]), kept.pooled())
+        return BatchProx(target="moment").fit_pooled(kept.select([1]), kept.pooled())
 
     def test_a_new_batch_is_fitted_to_the_whole_reference(self, c, site):
         """Not only to the batches of this site."""
         both = [np.isin(c.codes, some) for some in ([0, 1, 2], [3])]
-        whole = BatchProx().fit(c.Z[both[0]], batch=c.codes[both[0]])
+        whole = BatchProx(target="moment").fit(c.Z[both[0]], batch=c.codes[both[0]])
         for model in (whole, site):
             model.partial_fit(c.Z[both[1]], batch=c.codes[both[1]])
         assert site.batches_.tolist() == [1, 3]
@@ -80,7 +80,7 @@ class TestGrowing:
 )
 def test_invalid_pooled_moments(rng, change, message):
     own, pooled = own_and_all(make_cells(rng, [60, 80, 50, 70], 3), [0, 1])
-    model = BatchProx()
+    model = BatchProx(target="moment")
     with pytest.raises(ValueError, match=message):
         model.fit_pooled(own, Pooled(**vars(pooled) | change))
     assert not hasattr(model, "fit_")

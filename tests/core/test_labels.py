@@ -132,15 +132,15 @@ def test_a_thousand_batches_stay_one_sentence():
 def test_barcodes_warn(rng):
     Z = rng.normal(size=(60, 2))
     with pytest.warns(UserWarning, match="60 batches with a median of 1 cells.*barcodes"):
-        BatchProx().fit(Z, batch=[f"ACGT-{i}" for i in range(60)])
+        BatchProx(target="moment").fit(Z, batch=[f"ACGT-{i}" for i in range(60)])
 
 
 def test_barcodes_begin_below_ten_cells(rng):
     with pytest.warns(UserWarning, match="median of 9 cells"):
-        BatchProx().fit(rng.normal(size=(27, 2)), batch=np.repeat([1, 2, 3], 9))
-    BatchProx().fit(rng.normal(size=(30, 2)), batch=np.repeat([1, 2, 3], 10))
+        BatchProx(target="moment").fit(rng.normal(size=(27, 2)), batch=np.repeat([1, 2, 3], 9))
+    BatchProx(target="moment").fit(rng.normal(size=(30, 2)), batch=np.repeat([1, 2, 3], 10))
 
 
 def test_real_batches_do_not_warn(rng):
-    BatchProx().fit(rng.normal(size=(60, 2)), batch=["a"] * 25 + ["b"] * 35)
-    BatchProx().fit(rng.normal(size=(5, 2)))
+    BatchProx(target="moment").fit(rng.normal(size=(60, 2)), batch=["a"] * 25 + ["b"] * 35)
+    BatchProx(target="moment").fit(rng.normal(size=(5, 2)))

@@ -39,7 +39,7 @@ class TestComposition:
     @pytest.mark.parametrize(("mild", "strong"), [((3, 2, 1, 1, 1), (20, 1, 1, 1, 1))])
     def test_grows_with_the_difference(self, mild, strong):
         found = [
-            diagnose(*batches(EVEN, EVEN, shares))["composition"]["b2"]
+            diagnose(*batches(EVEN, EVEN, shares), target="moment")["composition"]["b2"]
             for shares in (EVEN, mild, strong)
         ]
         assert found == sorted(found)
@@ -49,7 +49,7 @@ class TestComposition:
 
     def test_only_the_moment_target_minds_different_compositions(self):
         Z, batch = batches(EVEN, (1, 0, 0, 0, 0), (0, 0, 0, 1, 1))
-        moment = diagnose(Z, batch)
+        moment = diagnose(Z, batch, target="moment")
         assert moment["verdict"]["b1"].startswith("leave alone: its composition is very different")
         population = diagnose(Z, batch, target="population")
         assert not population["verdict"].str.contains("composition").any()
@@ -132,7 +132,7 @@ class TestPartners:
 
 def test_movement_and_scales_are_those_of_the_model():
     Z, batch = batches(EVEN, EVEN, shift=3.0)
-    model = BatchProx(rounds=None).fit(Z, batch=batch)
+    model = BatchProx(rounds=None, target="moment").fit(Z, batch=batch)
     table = diagnose(Z, batch, model=model)
     expected = model.movement()
     np.testing.assert_allclose(table["moved"], expected["relative"])
@@ -142,23 +142,23 @@ def test_movement_and_scales_are_those_of_the_model():
 
 def test_neighbours_kept():
     Z, batch = batches(EVEN, EVEN)
-    assert (diagnose(Z, batch, strength=0.0)["neighbours_kept"] == 1).all()
+    assert (diagnose(Z, batch, strength=0.0, target="moment")["neighbours_kept"] == 1).all()
     squeezed = Z * np.geomspace(1e-3, 1.0, 8)  # the target equalises spreads, not shapes
     squeezed[batch == "b1"] = Z[batch == "b1"]
-    kept = diagnose(squeezed, batch, rounds=None)["neighbours_kept"]
+    kept = diagnose(squeezed, batch, rounds=None, target="moment")["neighbours_kept"]
     assert kept["b0"] < 0.9
 
 
 def test_one_batch_has_no_composition():
-    table = diagnose(cells(EVEN)[0], ["only"] * 400)
+    table = diagnose(cells(EVEN)[0], ["only"] * 400, target="moment")
     assert table["composition"].isna().all()
     assert table["moved"].to_numpy() == pytest.approx([0.0], abs=1e-6)
 
 
 def test_labels_may_be_numbers_in_any_order():
     Z, batch = batches(EVEN, (1, 0, 0, 0, 0), EVEN)
-    named = diagnose(Z, batch)
-    numbered = diagnose(Z, pd.Series(batch).map({"b0": 10, "b1": 2, "b2": 7}))
+    named = diagnose(Z, batch, target="moment")
+    numbered = diagnose(Z, pd.Series(batch).map({"b0": 10, "b1": 2, "b2": 7}), target="moment")
     assert numbered.index.tolist() == [2, 7, 10]
     assert numbered["n_cells"].tolist() == [400] * 3
     assert named["verdict"]["b1"].split("(")[0] == numbered["verdict"][2].split("(")[0]
@@ -172,18 +172,18 @@ class TestRefine:
 
     def test_warns_when_compositions_differ(self):
         with pytest.warns(UserWarning, match="Batches differ in composition .*b1.*population"):
-            refine(self.adata(EVEN, (1, 0, 0, 0, 0), EVEN), "batch")
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0), EVEN), "batch", target="moment")
 
     def test_is_quiet_otherwise(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            refine(self.adata(EVEN, EVEN), "batch")
+            refine(self.adata(EVEN, EVEN), "batch", target="moment")
             refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", target="population")
-            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", diagnose=False)
+            refine(self.adata(EVEN, (1, 0, 0, 0, 0)), "batch", diagnose=False, target="moment")
 
     def test_the_diagnosis_is_kept_and_can_be_written(self, tmp_path):
         adata = self.adata(EVEN, EVEN)
-        refine(adata, "batch", diagnose=True)
+        refine(adata, "batch", diagnose=True, target="moment")
         adata.write_h5ad(tmp_path / "a.h5ad")
         kept = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
         assert kept["batch"].tolist() == ["b0", "b1"]
@@ -193,7 +193,7 @@ class TestRefine:
 class TestModels:
     def test_a_model_or_parameters(self):
         Z, batch = batches(EVEN, EVEN)
-        model = BatchProx().fit(Z, batch=batch)
+        model = BatchProx(target="moment").fit(Z, batch=batch)
         with pytest.raises(
             ValueError, match="either a fitted model or parameters, found both: rounds"
         ):
@@ -202,12 +202,12 @@ class TestModels:
     def test_a_model_that_is_not_fitted(self):
         Z, batch = batches(EVEN, EVEN)
         with pytest.raises(ValueError, match="not fitted"):
-            diagnose(Z, batch, model=BatchProx())
+            diagnose(Z, batch, model=BatchProx(target="moment"))
 
     @pytest.mark.parametrize("name", ["a", "b5", "z"])
     def test_a_batch_that_the_model_does_not_know(self, name):
         Z, batch = batches(EVEN, EVEN)
-        model = BatchProx().fit(Z, batch=batch)
+        model = BatchProx(target="moment").fit(Z, batch=batch)
         with pytest.raises(ValueError, match=f"unseen '{name}'|{name!r}"):
             diagnose(Z, np.where(batch == "b1", name, batch), model=model)
 
@@ -224,5 +224,5 @@ class TestModels:
         adata.obsm["X_pca"] = Z
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            refine(adata, "batch", strength=0.0)
-            refine(adata, "batch", rounds=0)
+            refine(adata, "batch", strength=0.0, target="moment")
+            refine(adata, "batch", rounds=0, target="moment")

@@ -69,7 +69,7 @@ class TestNeighbours:
 class TestStability:
     def test_agrees_with_the_movement_of_the_model(self, rng):
         c = make_cells(rng, [60, 40, 30], 4)
-        model = BatchProx()
+        model = BatchProx(target="moment")
         refined = model.fit_transform(c.Z, batch=c.codes)
         table = stability(c.Z, refined, c.codes).set_index("name")
         assert (table["kind"] == "batch").all()

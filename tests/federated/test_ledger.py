@@ -121,7 +121,7 @@ def answer_of(
     model=None,
     embedding="x",
 ):
-    parameters = refine_parameters(model or BatchProx(), 3, embedding)
+    parameters = refine_parameters(model or BatchProx(target="moment"), 3, embedding)
     plan = study.plan(names, kind, note, **parameters)
     own = Own.of([f"b{i}" for i in range(len(sizes))], np.array(sizes), np.array([numbers]))
     return Answer.to(plan, own)
@@ -139,9 +139,9 @@ def answer_of(
         ({"sizes": (41, 24), "embedding": "y"}, "other cells"),
         ({"numbers": 2.0, "note": "a"}, "other cells"),
         # How the sums are used does not change what is summed.
-        ({"numbers": 2.0, "model": BatchProx(rounds=7)}, "other cells"),
+        ({"numbers": 2.0, "model": BatchProx(rounds=7, target="moment")}, "other cells"),
         ({"note": "again"}, ""),
-        ({"model": BatchProx(rounds=7)}, ""),
+        ({"model": BatchProx(rounds=7, target="moment")}, ""),
         ({"numbers": 2.0, "embedding": "y"}, ""),
         ({"numbers": 2.0, "kind": "pca"}, ""),
     ],

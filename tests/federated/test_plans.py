@@ -77,7 +77,9 @@ def test_invented_members(study, moments, tmp_path):
     folder = study.sites["east"].folder
     fakes = [Site.create(tmp_path / name, folder, "lung", name) for name in ("ulm", "wien")]
     cards = (study.sites["east"].keys.card, *(fake.keys.card for fake in fakes))
-    plan = Plan("lung", "refine", cards, refine_parameters(BatchProx(), 3, "an embedding"))
+    plan = Plan(
+        "lung", "refine", cards, refine_parameters(BatchProx(target="moment"), 3, "an embedding")
+    )
     fakes[0].publish_plan(plan)
     with pytest.raises(BadValue, match="Expected only sites that this site trusts, found ulm"):
         finish(study, plan, moments)
@@ -190,7 +192,7 @@ WILD = [None, True, -1, 0, 2.5, 1e308, 10**4000, "x", "", [], {}, [[]], {"name":
 
 
 def parameters_with(name, value):
-    given = refine_parameters(BatchProx(), 3, "an embedding")
+    given = refine_parameters(BatchProx(target="moment"), 3, "an embedding")
     if name in given:
         return given | {name: value}
     return given | {"model": given["model"] | {name: value}}
@@ -204,7 +206,7 @@ def parameters_with(name, value):
         "embedding",
         "min_cells",
         "more",
-        *sorted(BatchProx().get_params(deep=False)),
+        *sorted(BatchProx(target="moment").get_params(deep=False)),
     ],
 )
 def test_wild_parameters(study, name):

@@ -43,7 +43,9 @@ def described(Z, batch, target, min_cells=20):
 
 def at_sites(own, sites, **options):
     """The models that sites fit together."""
-    return in_process([refine(own.select(site), BatchProx(**options)) for site in sites])
+    return in_process(
+        [refine(own.select(site), BatchProx(**options), target="moment") for site in sites]
+    )
 
 
 def largest_difference(own, models, central):
@@ -146,7 +148,10 @@ class TestRounds:
         """How many sums were added, and whether batches started from a common mean."""
         Z, batch = cells(1, [150, 400, 90], shift=shift)
         own = described(Z, batch, target)
-        sites = [refine(own.select([b]), BatchProx(target=target)) for b in own.batches.tolist()]
+        sites = [
+            refine(own.select([b]), BatchProx(target=target), target="moment")
+            for b in own.batches.tolist()
+        ]
         counts, sizes = Counter(), set()
 
         def counted(i, site):

@@ -30,7 +30,7 @@ def refused(what, path):
 
 class TestPlaces:
     def test_savers(self, pipe, rng):
-        model = BatchProx().fit(rng.normal(size=(20, 3)), batch=list("ab") * 10)
+        model = BatchProx(target="moment").fit(rng.normal(size=(20, 3)), batch=list("ab") * 10)
         (pipe.parent / "link").symlink_to(pipe)
         for save in (Adapter.identity(["a"], 3).save, model.save):
             for path in (pipe, pipe.parent / "link"):

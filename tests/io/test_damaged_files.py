@@ -167,7 +167,9 @@ def test_zarr_with_a_damaged_file(rng, tmp_path, name, damage, message):
     check_refused(path, message)
     before = content(path)
     with pytest.raises(InputError):
-        refine_file(path, "batch")  # in place: the store and its index stay as they are
+        refine_file(
+            path, "batch", model=BatchProx(target="moment")
+        )  # in place: the store and its index stay as they are
     assert content(path) == before
 
 
@@ -241,7 +243,11 @@ def test_labels_that_are_no_text(tmp_path):
     (tmp_path / "labels.npy").write_bytes(header((2,), "<U1") + b"a\0\0\0\xff\xff\xff\x7f")
     with pytest.raises(InputError, match="labels.npy.*damaged"):
         refine_file(
-            tmp_path / "cells.npy", "b", labels=tmp_path / "labels.npy", out=tmp_path / "o.npy"
+            tmp_path / "cells.npy",
+            "b",
+            labels=tmp_path / "labels.npy",
+            out=tmp_path / "o.npy",
+            model=BatchProx(target="moment"),
         )
 
 
@@ -253,7 +259,7 @@ def test_text_that_unpacks_to_too_much(tmp_path, monkeypatch):
     with pytest.raises(
         InputError, match="fewer than 100,000 characters in cells.csv.gz, .* line 2"
     ):
-        refine_file(path, "batch", out=tmp_path / "out.csv.gz")
+        refine_file(path, "batch", out=tmp_path / "out.csv.gz", model=BatchProx(target="moment"))
 
 
 @pytest.mark.parametrize("cut", [1, 5, 13, 100])
@@ -296,7 +302,9 @@ MODELS = {
 @pytest.mark.parametrize("case", MODELS)
 def test_model(rng, tmp_path, case):
     path = tmp_path / "model.safetensors"
-    BatchProx().fit(rng.normal(size=(N, 3)), batch=np.repeat(["a", "b"], N // 2)).save(path)
+    BatchProx(target="moment").fit(
+        rng.normal(size=(N, 3)), batch=np.repeat(["a", "b"], N // 2)
+    ).save(path)
     edited(path, MODELS[case])
     result = run("inspect", path, code=2)
     assert result.stderr.count("\n") == 1
@@ -324,7 +332,7 @@ ATLASES = {
 
 @pytest.mark.parametrize("case", ATLASES)
 def test_atlas(rng, tmp_path, case):
-    atlas = Atlas.create(tmp_path / "lung")
+    atlas = Atlas.create(tmp_path / "lung", target="moment")
     atlas.add(rng.normal(size=(N, 3)), np.repeat(["a", "b"], N // 2))
     where = tmp_path / "lung" / "atlas.json"
     stored = json.loads(where.read_text())
@@ -347,7 +355,13 @@ def test_npz_labels_of_another_byte_order(tmp_path, rng):
     """Found by make fuzz; not damaged."""
     labels = np.repeat([1.0, 2.0], N // 2)
     np.savez(tmp_path / "cells.npz", X=rng.normal(size=(N, 3)), batch=labels.astype(">f8"))
-    model = refine_file(tmp_path / "cells.npz", "batch", out=tmp_path / "out.npz", use_rep="X")
+    model = refine_file(
+        tmp_path / "cells.npz",
+        "batch",
+        out=tmp_path / "out.npz",
+        use_rep="X",
+        model=BatchProx(target="moment"),
+    )
     assert model.batches_.tolist() == [1.0, 2.0]
 
 
@@ -377,5 +391,5 @@ def test_bytes_after_the_content_stay_if_nothing_is_written(h5ad):
         file.write(b"of another program")
     before = h5ad.read_bytes()
     with pytest.raises(Exception):  # noqa: B017, PT011 - of h5py
-        refine_file(h5ad, "batch")
+        refine_file(h5ad, "batch", model=BatchProx(target="moment"))
     assert h5ad.read_bytes() == before

@@ -120,19 +120,23 @@ def test_a_file_that_another_program_has_open_is_not_written_to(cells):
     process = waiting("import h5py; file = h5py.File(sys.argv[1])", path)
     try:
         with pytest.raises(InUse):
-            refine_file(path, "batch")
+            refine_file(path, "batch", model=BatchProx(target="moment"))
     finally:
         kill(process)
-    refine_file(path, "batch")
+    refine_file(path, "batch", model=BatchProx(target="moment"))
     with h5py.File(path) as file:
         assert "X_pca_batchprox" in file["obsm"]
 
 
 def changes(folder):
     return {
-        "h5ad": lambda: refine_file(folder / "cells.h5ad", "batch"),
-        "zarr": lambda: refine_file(folder / "cells.zarr", "batch"),
-        "atlas": lambda: Atlas.create(folder / "atlas"),
+        "h5ad": lambda: refine_file(
+            folder / "cells.h5ad", "batch", model=BatchProx(target="moment")
+        ),
+        "zarr": lambda: refine_file(
+            folder / "cells.zarr", "batch", model=BatchProx(target="moment")
+        ),
+        "atlas": lambda: Atlas.create(folder / "atlas", target="moment"),
         "experiments": lambda: Journal.open(folder / "rows").__enter__(),
     }
 
@@ -157,7 +161,9 @@ def test_no_locks_no_writing(cells, monkeypatch, kind, number):
     assert os.strerror(number) in message
     assert message.count(". ") == 0  # one sentence
     assert {p: b for p, b in content().items() if p.name != "rows"} == before
-    refine_file(cells / "cells.h5ad", "batch", out=cells / "out.h5ad")  # needs no lock
+    refine_file(
+        cells / "cells.h5ad", "batch", out=cells / "out.h5ad", model=BatchProx(target="moment")
+    )  # needs no lock
 
 
 def test_a_folder_on_nfs_has_a_lock_file(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from scbatchprox.io import store
 @pytest.fixture
 def path(tmp_path, rng):
     where = tmp_path / "model.safetensors"
-    BatchProx().fit(rng.normal(size=(60, 3)), batch=["a", "b", "é"] * 20).save(where)
+    BatchProx(target="moment").fit(rng.normal(size=(60, 3)), batch=["a", "b", "é"] * 20).save(where)
     return where
 
 

@@ -32,7 +32,7 @@ class TestAtlas:
         pca.save(tmp_path / "u.safetensors")
         said = {"object": pca, "file": tmp_path / "u.safetensors", "fingerprint": pca.fingerprint,
                 "nothing": None, "text": "PCA of May"}[how]  # fmt: skip
-        atlas = Atlas.create(tmp_path / "lung", upstream=said)
+        atlas = Atlas.create(tmp_path / "lung", upstream=said, target="moment")
         assert atlas.upstream == {"nothing": None, "text": said}.get(how, pca.fingerprint)
         atlas.add_file(files["a"], "batch")
         assert atlas.entries()[-1]["source"]["upstream"] == pca.fingerprint
@@ -50,7 +50,7 @@ class TestAtlas:
         assert atlas.model.batches_.tolist() == ["a", "b", "c"]
 
     def test_first_arrival_is_checked_too(self, files, pca, tmp_path):
-        atlas = Atlas.create(tmp_path / "lung", upstream=pca)
+        atlas = Atlas.create(tmp_path / "lung", upstream=pca, target="moment")
         with pytest.raises(ValueError, match="Expected the upstream of the atlas"):
             atlas.add_file(files["a"], "batch", use_rep="X_other")
         with pytest.raises(ValueError, match="Expected the upstream of the atlas"):
@@ -58,7 +58,7 @@ class TestAtlas:
         atlas.add_file(files["a"], "batch", upstream=pca)
 
     def test_a_forgotten_batch_does_not_fix_the_upstream(self, files, tmp_path):
-        atlas = Atlas.create(tmp_path / "lung")
+        atlas = Atlas.create(tmp_path / "lung", target="moment")
         atlas.add_file(files["a"], "batch")
         atlas.forget("a")
         atlas.add_file(files["b"], "batch", use_rep="X_other")
@@ -71,7 +71,9 @@ class TestAtlas:
 
     def test_a_copy_of_the_file_is_the_same_upstream(self, files, pca, tmp_path):
         pca.save(tmp_path / "u.safetensors")
-        atlas = Atlas.create(tmp_path / "lung", upstream=tmp_path / "u.safetensors")
+        atlas = Atlas.create(
+            tmp_path / "lung", upstream=tmp_path / "u.safetensors", target="moment"
+        )
         pca.save(tmp_path / "copy.safetensors")
         atlas.add_file(files["a"], "batch", upstream=tmp_path / "copy.safetensors")
         assert atlas.version == 2
@@ -89,7 +91,7 @@ def test_five_arrivals_of_real_counts(tmp_path):
     batch, line = cells.obs["batch"].astype(str), cells.obs["cell_type"].astype(str)
     first = (batch == "sc_10x").to_numpy()
     pca = PCAUpstream.fit(cells[first])
-    atlas = Atlas.create(tmp_path / "atlas", upstream=pca)
+    atlas = Atlas.create(tmp_path / "atlas", upstream=pca, target="moment")
     near = KNeighborsClassifier(15).fit(pca.embed(cells[first]).Z, line[first])
     atlas.add(pca.embed(cells[first]).Z, batch[first])
     known = line.isin(line[first]).to_numpy()

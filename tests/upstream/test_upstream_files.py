@@ -53,7 +53,9 @@ class TestFile:
         assert PCAUpstream(**fields).fingerprint != pca.fingerprint
 
     def test_other_files_are_refused(self, pca, tmp_path, rng):
-        BatchProx().fit(rng.normal(size=(20, 3))).save(tmp_path / "model.safetensors")
+        BatchProx(target="moment").fit(rng.normal(size=(20, 3))).save(
+            tmp_path / "model.safetensors"
+        )
         with pytest.raises(ValueError, match="Expected a saved upstream, found a saved 'model'"):
             load(tmp_path / "model.safetensors")
         with pytest.raises(FileNotFoundError, match="Expected a saved upstream, found no file"):

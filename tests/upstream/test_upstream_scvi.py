@@ -288,7 +288,7 @@ def test_an_atlas_of_scvi_grows_by_surgery(reference, grown, cells, tmp_path):
     for name in "abc":
         reference_of(cells, name).write_h5ad(tmp_path / f"{name}.h5ad")
     grown.save(tmp_path / "grown.safetensors")
-    atlas = Atlas.create(tmp_path / "atlas", upstream=reference)
+    atlas = Atlas.create(tmp_path / "atlas", upstream=reference, target="moment")
     for name in "ab":
         embed_file(tmp_path / f"{name}.h5ad", reference)
         atlas.add_file(tmp_path / f"{name}.h5ad", "batch", use_rep="X_scvi", force=True)

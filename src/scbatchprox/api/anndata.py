@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pandas.api.types import is_numeric_dtype
 
 from .._version import __version__
 from ..cells.dask import cells_of, check_cells, in_memory
@@ -17,12 +18,13 @@ from ..core.target import TargetRule
 from ..diagnosis.look import look
 from ..errors import BadKey, BadValue
 from .estimator import BatchProx
+from .kept import kept_of
 
 if TYPE_CHECKING:
     import anndata as ad
     import pandas as pd
 
-__all__ = ["refine"]
+__all__ = ["record", "refine", "representation"]
 
 
 def refine(
@@ -33,8 +35,9 @@ def refine(
     key_added: str | None = None,
     inplace: bool = True,
     population_key: str | None = None,
+    keep: str | Sequence[str] | None = None,
     diagnose: bool | None = None,
-    target: str | TargetRule = "moment",
+    target: str | TargetRule = "population",
     solver: str | Solver = "exact",
     rounds: int | str | None = "auto",
     lambda_target: float = 0.5,
@@ -60,6 +63,9 @@ def refine(
     population_key
         Column of ``obs`` with the population of each cell (a clustering or a coarse annotation), for
         ``target="population"``. Without it the target finds populations itself.
+    keep
+        Columns of ``obs`` that must survive, such as a condition or a tissue. The diagnosis tells whether
+        they are confounded with batches, and how much of their variance is removed; a warning, if much is.
     diagnose
         ``True`` writes to ``uns`` what the refinement did to each batch; see
         :func:`scbatchprox.diagnose`. ``None`` does so only if it is cheap (population target), and
@@ -80,8 +86,9 @@ def refine(
     """
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
-    Z = _representation(adata, use_rep)
+    Z = representation(adata, use_rep)
     batch = Labels.of(in_memory(batch_labels(adata.obs, batch_key)), adata.n_obs)
+    kept = kept_of(adata.obs, keep, diagnose)
     model = BatchProx(
         target=target,
         solver=solver,
@@ -95,7 +102,7 @@ def refine(
     model.set_output(transform="default")
     population = None if population_key is None else batch_labels(adata.obs, population_key)
     refined = model.fit_transform(Z, batch=batch, population=population)
-    table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose)
+    table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose, kept)
     if not inplace:
         return refined
     key_added = f"{use_rep}_batchprox" if key_added is None else key_added
@@ -118,15 +125,7 @@ def record(
         for name, value in (model.get_params(deep=False) | {"rounds": model.rounds_}).items()
     }
     keys = as_keys(batch_key)
-    movement = model.movement()
-    diagnosis = (
-        {}
-        if table is None
-        else {
-            "diagnosis": {"batch": np.array(table.index)}
-            | {str(name): table[name].to_numpy() for name in table}
-        }
-    )
+    diagnosis = {} if table is None else {"diagnosis": _storable(table)}
     adapter = model.adapter_
     populations = (
         {}
@@ -142,15 +141,25 @@ def record(
             "row_batch": model.batches_[model.adapter_.batch],
             "scale": model.scale_,
             "shift": model.shift_,
-            "movement": {"batch": model.batches_}
-            | {str(name): movement[name].to_numpy() for name in movement},
+            "movement": _storable(model.movement()),
             "history": dict(vars(model.history_)),
             "converged": model.converged_,
         }
     )
 
 
-def _representation(adata: ad.AnnData, use_rep: str) -> Any:
+def _storable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table that h5ad and zarr can store: text as objects, and no "/" in names of columns."""
+    stored = table.rename(columns=lambda name: str(name).replace("/", "|"))
+    for name in stored.columns[[not is_numeric_dtype(kind) for kind in stored.dtypes]]:
+        stored[name] = stored[name].astype(object)
+    if not is_numeric_dtype(stored.index.dtype):
+        stored.index = stored.index.astype(object)
+    return stored
+
+
+def representation(adata: ad.AnnData, use_rep: str) -> Any:
+    """Return an embedding of an AnnData by its key."""
     if use_rep in adata.obsm:
         return adata.obsm[use_rep]
     if use_rep == "X" and adata.X is not None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from ..cells import dask as lazy
-from ..core.checks import check_array_like
-from ..core.labels import Labels
+from ..cells.keys import batch_labels
+from ..core.checks import check_array_like, is_anndata
+from ..core.labels import Labels, column_labels
 from ..diagnosis.table import diagnosis
-from ..errors import BadValue
+from ..errors import BadType, BadValue
+from .anndata import representation
 from .estimator import BatchProx
+from .kept import kept_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,16 +24,29 @@ __all__ = ["diagnose"]
 
 
 def diagnose(
-    Z: Any, batch: Any, *, model: BatchProx | None = None, seed: int = 0, **params: Any
+    data: Any,
+    batch: Any,
+    *,
+    use_rep: str | None = None,
+    keep: Any = None,
+    model: BatchProx | None = None,
+    seed: int = 0,
+    **params: Any,
 ) -> pd.DataFrame:
     """Tell what a refinement does to each batch, and whether that is safe.
 
     Parameters
     ----------
-    Z, batch
-        Cells (N, d), in memory or a Dask array, and the batch of each.
+    data, batch
+        An AnnData, and a column of ``obs``, or several, as for :func:`refine`. Or cells (N, d), in memory or
+        a Dask array, and the batch of each.
+    use_rep
+        Key of ``obsm`` of an AnnData; ``X_pca`` by default.
+    keep
+        What must survive, such as a condition or a tissue: columns of ``obs``. For arrays, a data frame or a
+        dictionary with a value per cell.
     model
-        A model fitted to these batches; by default one is fitted to ``Z``.
+        A model fitted to these batches; by default one is fitted.
     seed
         Seed of the sample of cells that is examined.
     params
@@ -57,6 +74,9 @@ def diagnose(
         reliably. NaN if there are too few populations for 20 groups;
     ``neighbours_kept``
         fraction of a cell's nearest neighbours in its own batch that remain its nearest neighbours;
+    ``NAME confounded``, ``NAME removed``
+        of each column to keep; the same for all batches. How much of it the batch tells, from 0 to 1 (each
+        batch has one value), and the part of the variance between its values that the refinement removes;
     ``verdict``
         ``safe``, ``move with care: ...`` or ``leave alone: ...``.
 
@@ -73,7 +93,14 @@ def diagnose(
         raise BadValue(
             f"Expected either a fitted model or parameters, found both: {', '.join(sorted(params))}."
         )
-    check_array_like(Z, 'call diagnose(adata.obsm["X_pca"], adata.obs["batch"])')
+    if is_anndata(data):
+        Z, columns = representation(data, use_rep or "X_pca"), kept_of(data.obs, keep)
+        batch = batch_labels(data.obs, batch)
+    else:
+        check_array_like(data)
+        if use_rep is not None:
+            raise BadValue(f"Expected use_rep only for an AnnData, found {use_rep!r} for an array.")
+        Z, columns = data, _columns(keep, len(data) if isinstance(data, list) else data.shape[0])
     Z = lazy.check_cells(Z)
     cells = lazy.cells_of(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
     if model is not None:
@@ -81,4 +108,14 @@ def diagnose(
         cells.labels.within(model.batches_)  # an unknown batch is an error
     else:
         model = BatchProx(**params).fit(Z, batch=cells.labels)
-    return diagnosis(model.fit_, cells, seed=seed)
+    return diagnosis(model.fit_, cells, seed=seed, keep=columns)
+
+
+def _columns(keep: Any, n_cells: int) -> Mapping[str, Labels]:
+    if keep is None:
+        return {}
+    if not hasattr(keep, "items"):
+        raise BadType(
+            f"Expected a data frame or a dictionary of columns to keep, found {type(keep).__name__}."
+        )
+    return column_labels(dict(keep.items()), n_cells)

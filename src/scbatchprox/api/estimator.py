@@ -105,7 +105,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     def __init__(
         self,
-        target: str | TargetRule = "moment",
+        target: str | TargetRule = "population",
         solver: str | Solver = "exact",
         rounds: int | str | None = "auto",
         lambda_target: float = 0.5,

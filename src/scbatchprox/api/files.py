@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..cells import dask as lazy
-from ..cells.file import open_job
+from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
-from ..cells.reading import LocalCells, connection, source_of
+from ..cells.reading import ClusterCells, LocalCells, connection, source_of
 from ..core.adapter import Adapter
 from ..core.solvers import solver_of
 from ..diagnosis.look import look, sample_sizes
@@ -20,8 +20,9 @@ from ..progress import Progress, silent
 from ..targets.by_name import target_of
 from .anndata import record as record_of
 from .estimator import BatchProx
+from .kept import check_keep
 
-__all__ = ["apply_file", "refine_file"]
+__all__ = ["apply_file", "diagnose_file", "refine_file"]
 
 
 def refine_file(
@@ -34,6 +35,7 @@ def refine_file(
     out: str | Path | None = None,
     labels: str | Path | None = None,
     population_key: str | None = None,
+    keep: str | Sequence[str] | None = None,
     diagnose: bool | None = None,
     cluster: str | None = None,
     progress: Progress = silent,
@@ -58,6 +60,8 @@ def refine_file(
     population_key
         Column with the population of each cell, for the population target. Without it the target finds
         populations itself, in one more pass over the file.
+    keep
+        Columns that must survive, as for :func:`scbatchprox.refine`; costs two more passes for each.
     diagnose
         As for :func:`scbatchprox.refine`, on a sample drawn in the first pass. The table is in
         ``model.diagnosis_``.
@@ -69,24 +73,14 @@ def refine_file(
 
     The solver ``"adam"`` visits cells in random order, so it holds the embedding in memory.
     """
+    check_keep(keep, diagnose)
     model = BatchProx() if model is None else model
-    needs_cells = solver_of(model.solver).needs_cells
     with (
-        open_job(path, batch_key, use_rep, key_added, out, labels, population_key) as job,
+        open_job(path, batch_key, use_rep, key_added, out, labels, population_key, keep) as job,
         connection(cluster) as client,
     ):
         rep = use_rep or job.file.default_rep
-        sizes = sample_sizes(target_of(model.target), diagnose, job.labels.n)
-        source = source_of(job, client, progress, sizes)
-        if needs_cells and client is not None:
-            lazy.check_supported(solver_of(model.solver))
-        unfitted = BatchProx(
-            **model.get_params(deep=False)
-        )  # ignores what `model` was fitted to before
-        cells = (LocalCells(job, silent).in_memory(), job.labels) if needs_cells else None
-        described = MemoryCells(*cells) if cells else source
-        model.fit_moments(unfitted.describe(described, job.population), cells)
-        model.diagnosis_ = look(model.fit_, described, diagnose)
+        source = _fitted(model, job, client, diagnose, progress)
         model.provenance_ = {
             "source": Path(path).name,
             "batch_key": as_keys(batch_key),
@@ -99,6 +93,51 @@ def refine_file(
             refined, record_of(model, model.diagnosis_, batch_key=batch_key, use_rep=rep), progress
         )
     return model
+
+
+def diagnose_file(
+    path: str | Path,
+    batch_key: str | Sequence[str],
+    *,
+    model: BatchProx | None = None,
+    use_rep: str | None = None,
+    labels: str | Path | None = None,
+    population_key: str | None = None,
+    keep: str | Sequence[str] | None = None,
+    cluster: str | None = None,
+    progress: Progress = silent,
+) -> BatchProx:
+    """Tell what :func:`refine_file` would do to each batch; the file does not change.
+
+    Returns the fitted model, with the table in ``diagnosis_``; see :func:`scbatchprox.diagnose`. The
+    parameters are those of :func:`refine_file`.
+    """
+    model = BatchProx() if model is None else model
+    with (
+        open_job(path, batch_key, use_rep, None, None, labels, population_key, keep) as job,
+        connection(cluster) as client,
+    ):
+        _fitted(model, job, client, True, progress)
+    return model
+
+
+def _fitted(
+    model: BatchProx, job: Job, client: Any, diagnose: bool | None, progress: Progress
+) -> LocalCells | ClusterCells:
+    """Fit a model to the cells of a file and examine it; return the cells."""
+    solver = solver_of(model.solver)
+    sizes = sample_sizes(target_of(model.target), diagnose, job.labels.n, job.keep)
+    source = source_of(job, client, progress, sizes)
+    if solver.needs_cells and client is not None:
+        lazy.check_supported(solver)
+    unfitted = BatchProx(
+        **model.get_params(deep=False)
+    )  # ignores what `model` was fitted to before
+    cells = (LocalCells(job, silent).in_memory(), job.labels) if solver.needs_cells else None
+    described = MemoryCells(*cells) if cells else source
+    model.fit_moments(unfitted.describe(described, job.population), cells)
+    model.diagnosis_ = look(model.fit_, described, diagnose, job.keep)
+    return source
 
 
 def apply_file(

@@ -9,6 +9,7 @@ Dask array.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -121,6 +122,16 @@ class DaskCells:
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""
         return moments(self.Z, self.labels, by)
+
+    def mapped(
+        self, adapter: Adapter, verb: str, labels: Labels
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the mapped cells, block by block."""
+        lo = 0
+        for block in getattr(LazyAdapter(adapter), verb)(self.Z, labels).blocks:
+            done = block.compute()
+            yield lo, done
+            lo += len(done)
 
 
 def cells_of(Z: Any, labels: Labels) -> MemoryCells | DaskCells:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.checks import check_embedding
-from ..core.labels import Labels, population_labels
+from ..core.labels import Labels, column_labels, population_labels
 from ..errors import BadValue, NotFinite
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, Rows, kind_of, open_cells
@@ -44,6 +44,7 @@ class Job:
     key: str
     out: Path | None
     population: Labels | None = None
+    keep: Mapping[str, Labels] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -84,6 +85,7 @@ def open_job(
     out: str | Path | None,
     labels: str | Path | None,
     population_key: str | None = None,
+    keep: str | Sequence[str] | None = None,
 ) -> Iterator[Job]:
     """Open a file and check all options before the cells are read."""
     keys = as_keys(batch_key)
@@ -97,10 +99,11 @@ def open_job(
                     f"Expected {name} only for files that hold several embeddings, found {given!r} "
                     f"for {file.path.name}."
                 )
-        also = [] if population_key is None or population_key in keys else [population_key]
+        kept = [] if keep is None else as_keys(keep, "column to keep")
+        also = ([] if population_key is None else [population_key]) + kept
         source = file.path if labels is None else labels
         with naming(source, file.path):
-            obs = file.obs(keys + also)
+            obs = file.obs(list(dict.fromkeys(keys + also)))
         with naming(file.path):
             rows = file.embedding(use_rep)
             check_embedding(rows[0:1])
@@ -119,7 +122,10 @@ def open_job(
         if population_key is not None:
             with naming(source, file.path):
                 population = population_labels(obs[population_key], rows.shape[0])
-        job = Job(file, use_rep, rows, batches, key, _checked_out(out, file), population)
+        with naming(source, file.path):
+            columns = column_labels({name: obs[name] for name in kept}, rows.shape[0])
+        place = _checked_out(out, file)
+        job = Job(file, use_rep, rows, batches, key, place, population, columns)
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, batches.batches.size, job.step, key,

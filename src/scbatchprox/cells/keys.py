@@ -16,15 +16,15 @@ from .dask import in_memory
 __all__ = ["as_keys", "batch_labels"]
 
 
-def as_keys(batch_key: str | Sequence[str]) -> list[str]:
+def as_keys(batch_key: str | Sequence[str], what: str = "batch key") -> list[str]:
     """Return one or several names of columns as a list."""
     keys = [batch_key] if isinstance(batch_key, str) else batch_key
     if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
         raise BadType(f"Expected the name of a column, or a list of names, found {batch_key!r}.")
     if not keys:
-        raise BadValue("Expected at least one batch key, found an empty list.")
+        raise BadValue(f"Expected at least one {what}, found an empty list.")
     if len(set(keys)) < len(keys):
-        raise BadValue(f"Expected different batch keys, found {some_of(keys)}.")
+        raise BadValue(f"Expected each {what} once, found {some_of(keys)}.")
     return list(keys)
 
 

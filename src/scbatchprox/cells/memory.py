@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..core.adapter import Adapter
 from ..core.anchors import Anchors
 from ..core.group_moments import group_moments
 from ..core.labels import Labels
@@ -16,6 +18,9 @@ from ..core.thin_sampling import thin_sample
 from ..kernels.arrays import Ints
 
 __all__ = ["MemoryCells"]
+
+#: Rows that are mapped at a time, if the mapped cells are not kept.
+MAPPED_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,3 +53,11 @@ class MemoryCells:
         if isinstance(by, Anchors):
             return by.moments(self.Z, self.labels)
         return Moments.of(self.Z, self.labels) if by is None else group_moments(self.Z, by)
+
+    def mapped(
+        self, adapter: Adapter, verb: str, labels: Labels
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the cells mapped by ``adapter.apply`` or ``adapter.inverse``, some rows at a time."""
+        for lo in range(0, self.Z.shape[0], MAPPED_ROWS):
+            rows = slice(lo, lo + MAPPED_ROWS)
+            yield lo, getattr(adapter, verb)(self.Z[rows], labels.at(rows))

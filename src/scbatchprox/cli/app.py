@@ -14,6 +14,7 @@ from ..errors import BadValue
 from . import options as o
 from .atlas import atlas
 from .bench import bench
+from .diagnose import diagnose, verdicts
 from .embed import embed
 from .evaluate import evaluate
 from .federated import federated
@@ -66,7 +67,8 @@ def refine(
     labels: o.LabelsFile = None,
     model: o.ModelOut = None,
     population_key: o.PopulationKey = None,
-    target: o.Target = "moment",
+    keep: o.Keep = None,
+    target: o.Target = "population",
     per_batch: o.PerBatch = False,
     solver: o.Solver = o.Solvers.exact,
     rounds: o.Rounds = "auto",
@@ -120,6 +122,7 @@ def refine(
             out=target_path,
             labels=labels,
             population_key=population_key,
+            keep=keep,
             diagnose=diagnose,
             cluster=o.cluster(dask, scheduler),
             progress=progress,
@@ -130,8 +133,7 @@ def refine(
     with output.handle_errors():
         output.print_table(fitted.movement())
         if fitted.diagnosis_ is not None:
-            for batch, verdict in fitted.diagnosis_["verdict"].items():
-                output.print_line(f"{batch}: {verdict}")
+            output.print_line("", *verdicts(fitted.diagnosis_))
         else:
             output.print_line("no verdicts were made; --diagnose gives one per batch")
         output.print_line(
@@ -254,6 +256,11 @@ app.command(
     "--reps X_pca,X_pca_batchprox`"
 )(evaluate)
 app.command(epilog="Example: `scbatchprox bench classify --data my.h5ad --out results`")(bench)
+
+
+app.command(
+    epilog="Example: `scbatchprox diagnose cells.h5ad --batch-key sample --keep condition`"
+)(diagnose)
 
 
 def _facts(model: BatchProx) -> dict[str, Any]:

@@ -32,7 +32,7 @@ atlas = typer.Typer(
 def init(
     path: At,
     upstream: Upstream = None,
-    target: o.Target = "moment",
+    target: o.Target = "population",
     per_batch: o.PerBatch = False,
     seed: o.Seed = None,
     rounds: o.Rounds = "auto",

@@ -59,6 +59,14 @@ KeyAdded = Annotated[
         rich_help_panel=_FILES,
     ),
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column that must survive, such as a condition; repeat for more. Verdicts tell whether it is "
+        "confounded with batches, and how much of its variance is removed.",
+        rich_help_panel=_FILES,
+    ),
+]
 Diagnose = Annotated[
     bool | None,
     typer.Option(

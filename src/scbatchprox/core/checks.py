@@ -23,6 +23,7 @@ __all__ = [
     "check_number",
     "check_out",
     "check_shape",
+    "is_anndata",
     "is_numeric",
     "nonfinite_error",
     "one_of",
@@ -49,10 +50,7 @@ def check_array_like(Z: Any, instead: str = "use scbatchprox.refine") -> None:
     """
     if sp.issparse(Z) or _has_values(Z):
         return
-    if any(
-        kind.__name__ == "AnnData" and kind.__module__.split(".")[0] == "anndata"
-        for kind in type(Z).__mro__
-    ):
+    if is_anndata(Z):
         raise BadType(
             f"Expected an array (cells x coordinates), found an AnnData; pass its embedding, such as "
             f'adata.obsm["X_pca"], or {instead}.'
@@ -64,6 +62,14 @@ def check_array_like(Z: Any, instead: str = "use scbatchprox.refine") -> None:
             return
         found += f" of {others[0]}"
     raise BadType(f"Expected an array of numbers (cells x coordinates), found {found}.")
+
+
+def is_anndata(value: object) -> bool:
+    """Whether this is an AnnData, or of a class derived from it; does not import anndata."""
+    return any(
+        kind.__name__ == "AnnData" and kind.__module__.split(".")[0] == "anndata"
+        for kind in type(value).__mro__
+    )
 
 
 def _has_values(value: object) -> bool:
@@ -238,13 +244,13 @@ def check_whole(name: str, value: object) -> None:
         raise BadValue(f"Expected {name} to be a whole number >= 0, found {value!r}.")
 
 
-def require_columns(keys: Sequence[str], available: Iterable[str]) -> None:
+def require_columns(keys: Sequence[str], available: Iterable[str], what: str = "batch_key") -> None:
     """Check that ``obs`` has all columns in ``keys``."""
     available = list(available)
     absent = [key for key in keys if key not in available]
     if absent:
         raise BadKey(
-            f"Expected batch_key in obs, found no column {some_of(absent)}; "
+            f"Expected {what} in obs, found no column {some_of(absent)}; "
             f"available: {some_of(available, most=20)}."
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from ..errors import BadType, BadValue
 from .checks import plain, some_of
 
-__all__ = ["Labels", "among", "label_array", "population_labels", "union"]
+__all__ = ["Labels", "among", "column_labels", "label_array", "population_labels", "union"]
 
 #: Codes that are counted at a time.
 COUNT_BLOCK = 1 << 18
@@ -119,6 +119,23 @@ def population_labels(values: Any, n_cells: int) -> Labels:
         return Labels.of(values, n_cells)
     except (BadValue, BadType) as error:
         raise type(error)(str(error).replace("batch label", "population label")) from None
+
+
+def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]:
+    """Encode the columns to keep; raise for one that cannot be lost, since it has one value."""
+    found = {}
+    for name, values in columns.items():
+        try:
+            labels = Labels.of(values, n_cells)
+        except (BadValue, BadType) as error:
+            sentence = str(error).replace("batch label", f"value of {str(name)!r}")
+            raise type(error)(sentence) from None
+        if labels.batches.size < 2:
+            raise BadValue(
+                f"Expected a column with two values or more to keep, found one value in {str(name)!r}."
+            )
+        found[str(name)] = labels
+    return found
 
 
 def among(labels: np.ndarray, wanted: Iterable[Any]) -> np.ndarray:

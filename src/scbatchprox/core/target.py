@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ..kernels.arrays import Ints
+from .adapter import Adapter
 from .anchors import Anchors
 from .exchange import Rounds
 from .labels import Labels
@@ -33,6 +37,12 @@ class Cells(Protocol):
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of batches, of other groups, or of the cells nearest to each anchor."""
+        ...
+
+    def mapped(
+        self, adapter: Adapter, verb: str, labels: Labels
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the cells mapped by ``adapter.apply`` or ``adapter.inverse``, some rows at a time."""
         ...
 
 

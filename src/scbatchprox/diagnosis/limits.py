@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "DIFFERENT", "LARGE_MOVE", "LARGE_SCALE", "MANY_UNMATCHED", "MIN_CELLS", "MIN_DISTINCT", "MIN_KEPT",
-    "MIN_MATCHED", "PARTNER_DISTANCE", "VERY_DIFFERENT",
+    "CONFOUNDED", "DIFFERENT", "LARGE_MOVE", "LARGE_SCALE", "MANY_UNMATCHED", "MIN_CELLS", "MIN_DISTINCT",
+    "MIN_KEPT", "MIN_MATCHED", "MUCH_REMOVED", "PARTNER_DISTANCE", "VERY_DIFFERENT",
 ]  # fmt: skip
 
 #: A population has a partner if a centre of other batches lies within this many spacings of it.
@@ -23,3 +23,7 @@ MIN_CELLS = 20
 LARGE_MOVE, LARGE_SCALE = 0.5, 1.5
 #: A smaller part of the neighbours kept needs care.
 MIN_KEPT = 0.5
+#: A column is confounded with batches that tell a larger part of it.
+CONFOUNDED = 0.9
+#: Removing a larger part of the variance between the values of a column that is to be kept needs care.
+MUCH_REMOVED = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans
 from ..targets.population.find import looked_at
 from .evidence import Evidence, evidence
+from .kept import MEASURES, Kept, kept_columns
 from .limits import (
     DIFFERENT,
     LARGE_MOVE,
@@ -40,7 +42,9 @@ NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
 NAMED = 5
 
 
-def diagnosis(fit: Fit, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
+def diagnosis(
+    fit: Fit, cells: Cells, *, seed: int = 0, keep: Mapping[str, Labels] | None = None
+) -> pd.DataFrame:
     """:func:`scbatchprox.diagnose` for a fit and its cells, in memory or not."""
     sample = cells.sample(looked_at(cells.labels.n), seed)
     labels = sample.labels
@@ -65,9 +69,13 @@ def diagnosis(fit: Fit, cells: Cells, *, seed: int = 0) -> pd.DataFrame:
         },
         index=movement.index,
     )
+    columns = kept_columns(keep or {}, cells, fit.adapter)
+    for column in columns:
+        for what in MEASURES:
+            table[f"{column.name} {what}"] = getattr(column, what)
     by_moments = not fit.method.rule.registers
     table["verdict"] = [
-        _verdict(row, by_moments, by_mean)
+        _verdict(row, by_moments, by_mean, columns)
         for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
     ]
     return table
@@ -185,8 +193,11 @@ def _nearest(Z: Any, k: int) -> Ints:
     return near
 
 
-def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
+def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool, columns: list[Kept]) -> str:
     """Return the verdict on a batch, with the reasons against moving it or for care."""
+    for column in columns:
+        if column.against is not None:
+            return f"leave alone: {column.against}"
     unmatched, variation = 1.0 - row["matched"], row["composition"]
     overlap = _overlap(row["distinct"])
     if row["matched"] < MIN_MATCHED and not by_mean:
@@ -201,7 +212,7 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
             f"leave alone: its composition differs ({variation:.2f}), and populations overlap too much to be "
             f"matched ({row['distinct']:.0%} of the variance is between groups of them)"
         )
-    care = []
+    care = [column.care for column in columns if column.care is not None]
     if by_mean:
         care.append("it lies apart from all others, and only its mean and shape support moving it")
     elif unmatched > MANY_UNMATCHED:

@@ -178,7 +178,12 @@ def params_from_json(stored: Mapping[str, Any]) -> dict[str, Any]:
             params[name] = kinds[options.pop("name")](**options)
     # In version 0.1.0 the options of the moment target were parameters of the estimator.
     old = {name: params.pop(name) for name in ("variance_matching", "eps") if name in params}
-    if old and params.get("target", "moment") == "moment" and MomentTarget(**old) != MomentTarget():
+    # Its default was the moment target.
+    if (
+        params.setdefault("target", "moment") == "moment"
+        and old
+        and MomentTarget(**old) != MomentTarget()
+    ):
         params["target"] = MomentTarget(**old)
     return params
 

@@ -81,8 +81,10 @@ class TestShufflingByContent:
     def test_names_of_batches_do_not_matter(self, seed, names):
         c = make_cells(np.random.default_rng(seed), [90, 40, 30, 7], 3)
         solver = Adam(batch_size=16, seed=seed)
-        one = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=c.codes)
-        two = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=np.array(names)[c.codes])
+        one = BatchProx(solver=solver, rounds=2, target="moment").fit(c.Z, batch=c.codes)
+        two = BatchProx(solver=solver, rounds=2, target="moment").fit(
+            c.Z, batch=np.array(names)[c.codes]
+        )
         np.testing.assert_allclose(two.scale_[names], one.scale_, rtol=0, atol=1e-12)
         np.testing.assert_allclose(two.shift_[names], one.shift_, rtol=0, atol=1e-12)
 
@@ -92,8 +94,10 @@ class TestShufflingByContent:
         c = make_cells(rng, [90, 40, 7], 3)
         order = rng.permutation(len(c.Z))
         solver = Adam(batch_size=16, seed=seed)
-        one = BatchProx(solver=solver, rounds=2).fit(c.Z, batch=c.codes)
-        two = BatchProx(solver=solver, rounds=2).fit(c.Z[order], batch=c.codes[order])
+        one = BatchProx(solver=solver, rounds=2, target="moment").fit(c.Z, batch=c.codes)
+        two = BatchProx(solver=solver, rounds=2, target="moment").fit(
+            c.Z[order], batch=c.codes[order]
+        )
         np.testing.assert_allclose(two.scale_, one.scale_, rtol=0, atol=1e-12)
 
     def test_other_clients_do_not_matter(self, rng, monkeypatch):
@@ -158,7 +162,7 @@ def test_long_adam_nears_the_exact_solver(rng):
 
 def test_a_single_batch_does_not_move(rng):
     Z = rng.normal(5, 3, (1000, 4))
-    refined = BatchProx(solver="adam", rounds=5).fit_transform(Z)
+    refined = BatchProx(solver="adam", rounds=5, target="moment").fit_transform(Z)
     np.testing.assert_array_equal(refined, Z)
 
 
@@ -166,8 +170,8 @@ def test_a_single_batch_does_not_move(rng):
 def test_other_types_and_layouts(rng, dtype):
     c = make_cells(rng, [300, 100], 4)
     Z = np.asfortranarray((10 * c.Z).astype(dtype))
-    a = BatchProx(solver="adam").fit(Z, batch=c.codes)
-    b = BatchProx(solver="adam").fit(Z.astype(float), batch=c.codes)
+    a = BatchProx(solver="adam", target="moment").fit(Z, batch=c.codes)
+    b = BatchProx(solver="adam", target="moment").fit(Z.astype(float), batch=c.codes)
     np.testing.assert_allclose(a.scale_, b.scale_, rtol=1e-12)
 
 

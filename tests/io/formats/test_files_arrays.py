@@ -20,7 +20,7 @@ class TestNpy:
         path, labels = tmp_path / "cells.npy", save(frame, tmp_path, "csv", "labels")
         Z = np.array(frame[PCS], dtype, order=order)
         np.save(path, Z)
-        refine_file(path, "sample", labels=labels)
+        refine_file(path, "sample", labels=labels, model=BatchProx(target="moment"))
         wanted = expected(Z, frame["sample"])
         new = np.load(path)
         assert new.dtype == wanted.dtype
@@ -82,7 +82,7 @@ class TestNpz:
         objects = np.array([{"a": 1}], object)  # kept, but never loaded
         (np.savez_compressed if packed else np.savez)(path, **arrays, objects=objects)
         for _ in range(2):  # the second run replaces an older result
-            refine_file(path, "b")
+            refine_file(path, "b", model=BatchProx(target="moment"))
             with np.load(path, allow_pickle=True) as new:
                 assert new.files == ["X_pca", "b", "objects", "X_pca_batchprox"]
                 for name, array in arrays.items():
@@ -99,8 +99,15 @@ class TestNpz:
     def test_names(self, tmp_path, frame):
         path = tmp_path / "cells.npz"
         np.savez(path, pca=frame[PCS], umap=frame[PCS[:2]], b=frame["lane"], s=np.zeros(3))
-        refine_file(path, "b", use_rep="umap")
-        refine_file(path, "b", use_rep="pca", key_added="new", out=tmp_path / "out.npz")
+        refine_file(path, "b", use_rep="umap", model=BatchProx(target="moment"))
+        refine_file(
+            path,
+            "b",
+            use_rep="pca",
+            key_added="new",
+            out=tmp_path / "out.npz",
+            model=BatchProx(target="moment"),
+        )
         with np.load(tmp_path / "out.npz") as new:
             assert new.files == ["pca", "umap", "b", "s", "umap_batchprox", "new"]
         check_refused(path, "b", "found 2; available: 'pca', 'umap'")

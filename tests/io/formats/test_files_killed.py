@@ -61,7 +61,7 @@ def test_killed_at_any_moment(rng, tmp_path, kind, where, point):
 
     with open_cells(path):
         pass  # an interrupted commit is undone here
-    refine(adata, "batch")
+    refine(adata, "batch", target="moment")
     target = out or path
     if target.exists():
         result = read(target)
@@ -77,7 +77,7 @@ def test_killed_at_any_moment(rng, tmp_path, kind, where, point):
     if out:
         assert contents(path) == before
     # The next run succeeds.
-    refine_file(path, "batch", out=out)
+    refine_file(path, "batch", out=out, model=BatchProx(target="moment"))
     np.testing.assert_allclose(
         read(target).obsm["X_pca_batchprox"], adata.obsm["X_pca_batchprox"], rtol=1e-5, atol=1e-6
     )
@@ -89,7 +89,7 @@ def test_zarr_killed_between_the_steps_of_a_rerun(rng, tmp_path, monkeypatch, ki
     """The store is readable after every step, and the next opening finishes the move."""
     adata, path = make(rng), tmp_path / "cells.zarr"
     write(adata, path, kind)
-    refine_file(path, "batch", model=BatchProx(rounds=1))
+    refine_file(path, "batch", model=BatchProx(rounds=1, target="moment"))
     old = read(path).obsm["X_pca_batchprox"]
     real, steps = os.rename, []
 
@@ -103,7 +103,7 @@ def test_zarr_killed_between_the_steps_of_a_rerun(rng, tmp_path, monkeypatch, ki
         patch.setattr(os, "rename", killing)
         patch.setattr("scbatchprox.io.formats.zarr._remove", lambda folder: None)
         try:
-            refine_file(path, "batch", model=BatchProx(rounds=9))
+            refine_file(path, "batch", model=BatchProx(rounds=9, target="moment"))
         except KeyboardInterrupt:
             pass
         else:
@@ -124,6 +124,6 @@ def test_zarr_has_one_writer(rng, tmp_path):
     write(make(rng), path, "zarr3")
     with open_cells(path) as file, file.writer(None, "a", (900, 6), np.dtype("f4")) as writer:
         with pytest.raises(InputError, match="in use elsewhere"):
-            refine_file(path, "batch")
+            refine_file(path, "batch", model=BatchProx(target="moment"))
         writer.finish({})
     assert "a" in read(path).obsm

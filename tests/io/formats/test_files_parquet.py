@@ -23,7 +23,7 @@ class TestParquet:
         table = table.append_column("parts", pa.array([[1, 2], None] * (len(frame) // 2)))
         path, out = tmp_path / "cells.parquet", tmp_path / "out.parquet"
         pq.write_table(table, path, compression="zstd", row_group_size=100)
-        refine_file(path, "sample", use_rep="PC", out=out)
+        refine_file(path, "sample", use_rep="PC", out=out, model=BatchProx(target="moment"))
         new = pq.ParquetFile(out)
         assert new.metadata.row_group(0).column(0).compression == "ZSTD"
         assert new.metadata.num_row_groups == 3
@@ -38,14 +38,14 @@ class TestParquet:
         path = tmp_path / "cells.parquet"
         frame.to_parquet(path, compression=None if codec == "none" else codec)
         before = pq.read_metadata(path).row_group(0).column(0).compression
-        refine_file(path, "sample", use_rep="PC")
+        refine_file(path, "sample", use_rep="PC", model=BatchProx(target="moment"))
         assert pq.read_metadata(path).row_group(0).column(0).compression == before
 
     def test_precision(self, tmp_path, frame):
         path = tmp_path / "cells.parquet"
         single = frame.astype(dict.fromkeys(PCS, np.float32))
         single.to_parquet(path)
-        refine_file(path, "sample", use_rep="PC")
+        refine_file(path, "sample", use_rep="PC", model=BatchProx(target="moment"))
         new = pd.read_parquet(path)
         assert (new[PCS].dtypes == np.float32).all()
         wanted = expected(single[PCS].to_numpy(), frame["sample"])
@@ -58,7 +58,7 @@ class TestParquet:
             columns={"PC2": "PC", "PC3": "PC.x"}
         )  # one name is a prefix of another
         mixed.to_parquet(path)
-        refine_file(path, "sample", use_rep="PC")
+        refine_file(path, "sample", use_rep="PC", model=BatchProx(target="moment"))
         new = pd.read_parquet(path)
         names = ["PC1", "PC", "PC.x"]
         assert [str(kind) for kind in new[names].dtypes] == ["float32", "float64", "float64"]
@@ -69,12 +69,14 @@ class TestParquet:
     def test_folder_names_are_not_columns(self, tmp_path, frame):
         (tmp_path / "lane=5").mkdir()
         path = save(frame, tmp_path / "lane=5", "parquet")
-        assert refine_file(path, "lane", use_rep="PC").batches_.tolist() == [1, 2]
+        assert refine_file(
+            path, "lane", use_rep="PC", model=BatchProx(target="moment")
+        ).batches_.tolist() == [1, 2]
 
     def test_the_index_is_not_a_coordinate(self, tmp_path, frame):
         path = tmp_path / "cells.parquet"
         frame[[*PCS, "sample"]].set_index(frame.index * 3).to_parquet(path)
-        assert refine_file(path, "sample").adapter_.n_dims == D
+        assert refine_file(path, "sample", model=BatchProx(target="moment")).adapter_.n_dims == D
         assert pd.read_parquet(path).index.equals(pd.Index(frame.index * 3))
 
     def test_bad_tables(self, tmp_path, frame):
@@ -104,4 +106,4 @@ class TestParquet:
         path = save(frame, tmp_path, "parquet")
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(ImportError, match=r"Expected pyarrow .* 'scbatchprox\[files\]'"):
-            refine_file(path, "sample")
+            refine_file(path, "sample", model=BatchProx(target="moment"))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 def test_other_fields_are_the_same_text(tmp_path, frame, kind):
     frame["weight"] = [f"{i / 7:.3f}0" for i in range(len(frame))]  # numbers, but not coordinates
     path, out = save(frame, tmp_path, kind), tmp_path / f"out.{kind}"
-    refine_file(path, "sample", use_rep="PC", out=out)
+    refine_file(path, "sample", use_rep="PC", out=out, model=BatchProx(target="moment"))
     refined = expected(frame[PCS].to_numpy(), frame["sample"])
     old, new = fields(path), fields(out)
     assert new[0] == old[0]
@@ -29,15 +29,27 @@ def test_other_fields_are_the_same_text(tmp_path, frame, kind):
         assert a == b
     assert (out.read_bytes()[:2] == b"\x1f\x8b") == kind.endswith("gz")
     again = tmp_path / f"again.{kind}"
-    refine_file(path, "sample", use_rep="PC", out=again)
+    refine_file(path, "sample", use_rep="PC", out=again, model=BatchProx(target="moment"))
     assert again.read_bytes() == out.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv.gz"])
 def test_one_kind_of_text_is_written_as_another(frame, tmp_path, kind):
     frame.to_csv(tmp_path / "cells.csv", index=False)
-    refine_file(tmp_path / "cells.csv", "sample", use_rep="PC", out=tmp_path / f"o.{kind}")
-    refine_file(tmp_path / "cells.csv", "sample", use_rep="PC", out=tmp_path / "o.csv")
+    refine_file(
+        tmp_path / "cells.csv",
+        "sample",
+        use_rep="PC",
+        out=tmp_path / f"o.{kind}",
+        model=BatchProx(target="moment"),
+    )
+    refine_file(
+        tmp_path / "cells.csv",
+        "sample",
+        use_rep="PC",
+        out=tmp_path / "o.csv",
+        model=BatchProx(target="moment"),
+    )
     sep = "\t" if kind == "tsv" else ","
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / f"o.{kind}", sep=sep), pd.read_csv(tmp_path / "o.csv")
@@ -81,7 +93,7 @@ class TestText:
         lines = [f'"{c}, {c}",{u},{b},{v}' for c, u, b, v in ROWS]
         text = "\ufeffcell,u,b,v\r\n" + "\r\n".join(lines) + "\r\n\r\n"
         path = write(tmp_path, text)
-        refine_file(path, "b")
+        refine_file(path, "b", model=BatchProx(target="moment"))
         raw = path.read_bytes()
         assert raw.startswith(b"\xef\xbb\xbfcell,u,b,v\r\n")
         assert raw.count(b"\n") == raw.count(b"\r\n") == 6
@@ -95,13 +107,13 @@ class TestText:
     def test_a_first_column_that_names_cells_is_kept(self, tmp_path, name):
         lines = "".join(f"{i},{u},{b},{v}\n" for i, (_, u, b, v) in enumerate(ROWS))
         path = write(tmp_path, f"{name},u,b,v\n{lines}")
-        refine_file(path, "b")
+        refine_file(path, "b", model=BatchProx(target="moment"))
         assert [row[0] for row in fields(path)] == [name, "0", "1", "2", "3"]
 
     def test_a_header_as_r_writes_it(self, tmp_path):
         lines = "".join(f"{i + 7}\t{u}\t{b}\t{v}\n" for i, (_, u, b, v) in enumerate(ROWS))
         path = write(tmp_path, f"u\tb\tv\n{lines}", "tsv")
-        refine_file(path, "b")
+        refine_file(path, "b", model=BatchProx(target="moment"))
         new = fields(path)
         assert new[0] == ["u", "b", "v"]
         assert [(row[0], row[2]) for row in new[1:]] == [
@@ -113,11 +125,11 @@ class TestText:
     def test_ids_with_underscores_and_empty_columns_are_not_numbers(self, tmp_path):
         lines = "".join(f"{b},{u},1_{i},\n" for i, (_, u, b, _) in enumerate(ROWS))
         path = write(tmp_path, f"b,u,tag,empty\n{lines}")
-        assert refine_file(path, "b").adapter_.n_dims == 1
+        assert refine_file(path, "b", model=BatchProx(target="moment")).adapter_.n_dims == 1
 
     def test_labels_are_text(self, tmp_path):
         lines = "".join(f"{i // 2:02d},{u}\n" for i, (_, u, _, _) in enumerate(ROWS))
-        model = refine_file(write(tmp_path, f"b,u\n{lines}"), "b")
+        model = refine_file(write(tmp_path, f"b,u\n{lines}"), "b", model=BatchProx(target="moment"))
         assert model.batches_.tolist() == ["00", "01"]
 
     @pytest.mark.parametrize("case", BAD)
@@ -145,7 +157,10 @@ class TestText:
 
     def test_prefix(self, tmp_path):
         path = write(tmp_path, "b,P1,P2,Q1,Q2\nx,1,2,3,z\nx,2,1,5,4\nx,2,7,5,4\n")
-        assert refine_file(path, "b", use_rep="P").adapter_.n_dims == 2
+        assert (
+            refine_file(path, "b", use_rep="P", model=BatchProx(target="moment")).adapter_.n_dims
+            == 2
+        )
         assert [row[3] for row in fields(path)] == ["Q1", "3", "5", "5"]
         check_refused(path, "b", "found none that begins with 'R'; available: 'b'", use_rep="R")
         check_refused(path, "b", "Expected numbers in all columns .* text in 'Q2'", use_rep="Q")

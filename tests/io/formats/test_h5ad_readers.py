@@ -129,7 +129,7 @@ def test_no_change_in_place_while_it_is_read_or_copied(path, tmp_path, moment):
 
 
 def make_result(path, folder):
-    refine_file(path, "batch", out=folder / "expected.h5ad")
+    refine_file(path, "batch", out=folder / "expected.h5ad", model=BatchProx(target="moment"))
     return read(folder / "expected.h5ad").obsm["X_pca_batchprox"]
 
 
@@ -186,7 +186,7 @@ def test_a_change_between_reading_and_writing(path, rng, monkeypatch, change):
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", opening)
         with pytest.raises(InputError, match="as it was when it was read.*changed since"):
-            refine_file(path, "batch")
+            refine_file(path, "batch", model=BatchProx(target="moment"))
     assert path.read_bytes() == after[1]
 
 
@@ -202,12 +202,12 @@ def test_readers_share(path):
 def test_a_killed_reader_holds_no_lock(path):
     with Paused("reading", path, "--in-place"):
         check_refused(path)
-    refine_file(path, "batch")
+    refine_file(path, "batch", model=BatchProx(target="moment"))
 
 
 def test_a_reader_that_fails_or_is_forgotten_holds_no_lock(path):
     with pytest.raises(InputError, match="found no 'absent'"):
-        refine_file(path, "batch", use_rep="absent")
+        refine_file(path, "batch", use_rep="absent", model=BatchProx(target="moment"))
     changing_works(path)
     file = open_cells(path)
     with pytest.raises(InUse):
@@ -237,9 +237,9 @@ def test_reading_without_locks(path, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with open_cells(path) as file:
         assert file.embedding(None).shape == (900, 6)
-    refine_file(path, "batch", out=path.with_name("out.h5ad"))
+    refine_file(path, "batch", out=path.with_name("out.h5ad"), model=BatchProx(target="moment"))
     with pytest.raises(InputError, match="Expected a file system with locks"):
-        refine_file(path, "batch")
+        refine_file(path, "batch", model=BatchProx(target="moment"))
 
 
 def test_a_reader_never_opens_the_file_for_writing(path, monkeypatch):
@@ -253,26 +253,26 @@ def test_a_reader_never_opens_the_file_for_writing(path, monkeypatch):
         return real(name, flags, *mode)
 
     monkeypatch.setattr(os, "open", opening)
-    refine_file(path, "batch", out=path.with_name("out.h5ad"))
+    refine_file(path, "batch", out=path.with_name("out.h5ad"), model=BatchProx(target="moment"))
     assert "X_pca_batchprox" in read(path.with_name("out.h5ad")).obsm
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
 def test_open_in_backed_mode_in_the_same_process(path, mode):
     adata = ad.read_h5ad(path, backed=mode)
-    refine_file(path, "batch", out=path.with_name("out.h5ad"))
+    refine_file(path, "batch", out=path.with_name("out.h5ad"), model=BatchProx(target="moment"))
     with pytest.raises(InputError, match="in use elsewhere"):
-        refine_file(path, "batch")
+        refine_file(path, "batch", model=BatchProx(target="moment"))
     adata.file.close()
-    refine_file(path, "batch")
+    refine_file(path, "batch", model=BatchProx(target="moment"))
 
 
 @pytest.mark.parametrize("place", ["in place", "out"])
 def test_workers_of_a_cluster_need_no_lock(path, place):
     pytest.importorskip("distributed")
-    refine_file(path, "batch", out=path.with_name("memory.h5ad"), model=BatchProx())
+    refine_file(path, "batch", out=path.with_name("memory.h5ad"), model=BatchProx(target="moment"))
     out = None if place == "in place" else path.with_name("out.h5ad")
-    refine_file(path, "batch", out=out, cluster="local")
+    refine_file(path, "batch", out=out, cluster="local", model=BatchProx(target="moment"))
     np.testing.assert_allclose(
         read(out or path).obsm["X_pca_batchprox"],
         read(path.with_name("memory.h5ad")).obsm["X_pca_batchprox"],

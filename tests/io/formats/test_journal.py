@@ -43,7 +43,7 @@ class TestJournal:
             # A killed process cannot clean up.
             monkeypatch.setattr(JournaledFile, "discard", lambda self: None)
             monkeypatch.setattr(journal, "_undo", lambda fd, path: None)
-        refine_file(path, "batch")
+        refine_file(path, "batch", model=BatchProx(target="moment"))
 
     @pytest.mark.parametrize("stop_after", [0, 1, 2])
     def test_a_kill_during_a_commit_is_undone(self, path, monkeypatch, stop_after):
@@ -72,7 +72,7 @@ class TestJournal:
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", failing)
             with pytest.raises(OSError, match="Input/output error"):
-                refine_file(path, "batch")
+                refine_file(path, "batch", model=BatchProx(target="moment"))
         assert path.read_bytes() == before
         assert os.listdir(path.parent) == [path.name]
 
@@ -100,7 +100,7 @@ class TestJournal:
             patch.setattr(os, "pwrite", writing)
             patch.setattr(type(path), "unlink", unlinking)
             with pytest.raises(KeyboardInterrupt):
-                refine_file(path, "batch")
+                refine_file(path, "batch", model=BatchProx(target="moment"))
         assert sent
         assert "X_pca_batchprox" in read(path).obsm
         assert os.listdir(path.parent) == [path.name]
@@ -140,7 +140,7 @@ class TestJournal:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", slow)
-            refine_file(path, "batch")
+            refine_file(path, "batch", model=BatchProx(target="moment"))
         assert "found it in use elsewhere" in answers[0].stderr
         assert "X_pca_batchprox" in read(path).obsm
 
@@ -401,7 +401,7 @@ class TestBelieved:
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", failing)
             with pytest.raises(OSError, match="Input/output"):
-                refine_file(path, "batch")
+                refine_file(path, "batch", model=BatchProx(target="moment"))
         assert journal_of(path).exists()
         open_cells(path).close()
         assert contents(path) == before

@@ -138,7 +138,7 @@ class TestLinks:
         chunk = path / "obsm" / "X_pca" / "c"
         chunk.rename(tmp_path / "chunks")
         chunk.symlink_to(tmp_path / "chunks")
-        refine_file(path, "batch", out=out)
+        refine_file(path, "batch", out=out, model=BatchProx(target="moment"))
         shutil.rmtree(tmp_path / "elsewhere")
         result = read(out)
         assert "raw" in result.layers

@@ -43,7 +43,8 @@ class TestOptions:
         few = BatchProx(target="population", rounds=3).fit(Z, batch=codes)
         assert np.abs(few.shift_ - auto.shift_).max() > 1e-3
         np.testing.assert_array_equal(
-            BatchProx().fit(Z, batch=codes).shift_, BatchProx(rounds=3).fit(Z, batch=codes).shift_
+            BatchProx(target="moment").fit(Z, batch=codes).shift_,
+            BatchProx(rounds=3, target="moment").fit(Z, batch=codes).shift_,
         )
 
     @BOTH
@@ -95,7 +96,7 @@ class TestOptions:
         given = BatchProx(target=PopulationTarget()).fit(c.Z, batch=c.codes)
         np.testing.assert_array_equal(named.shift_, given.shift_)
         moment = BatchProx(target=MomentTarget(variance_matching=False)).fit(c.Z, batch=c.codes)
-        assert (moment.scale_ != BatchProx().fit(c.Z, batch=c.codes).scale_).any()
+        assert (moment.scale_ != BatchProx(target="moment").fit(c.Z, batch=c.codes).scale_).any()
         model = BatchProx(target=PopulationTarget(seed=2, settings=PopulationSettings(cells=20)))
         assert clone(model).get_params() == model.get_params()
 
@@ -146,7 +147,7 @@ class TestOptions:
     def test_given_populations(self, c):
         n = len(c.Z)
         with pytest.raises(ValueError, match="only with target='population'"):
-            BatchProx().fit(c.Z, batch=c.codes, population=["x"] * n)
+            BatchProx(target="moment").fit(c.Z, batch=c.codes, population=["x"] * n)
         with pytest.raises(ValueError, match=rf"Expected one .*label per cell \({n}\), found 3"):
             BatchProx(target="population").fit(c.Z, batch=c.codes, population=["x"] * 3)
         model = BatchProx(target="population").fit(c.Z, batch=c.codes, population=np.arange(n) % 2)
@@ -185,7 +186,7 @@ class TestOptions:
         with pytest.raises(
             TypeError, match="Expected moments of whole batches .*found .* populations"
         ):
-            BatchProx().fit_moments(model.fit_.moments)
+            BatchProx(target="moment").fit_moments(model.fit_.moments)
         with pytest.raises(
             TypeError, match="Expected moments of populations .*found moments of whole"
         ):

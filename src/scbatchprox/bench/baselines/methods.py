@@ -13,6 +13,7 @@ import pandas as pd
 
 from ...api.estimator import BatchProx
 from ...core.solvers import Adam
+from ...core.target import TargetRule
 from ...errors import BadValue, MissingExtra
 
 __all__ = [
@@ -60,12 +61,12 @@ def harmony(Z: np.ndarray, batch: Any, seed: int = 0, **options: Any) -> np.ndar
     return corrected
 
 
-def batchprox(solver: str = "exact", **params: Any) -> Method:
+def batchprox(solver: str = "exact", target: str | TargetRule = "moment", **params: Any) -> Method:
     """Return scBatchProx with these parameters of `BatchProx`; Adam shuffles by the seed."""
 
     def method(Z: np.ndarray, batch: Any, seed: int = 0) -> np.ndarray:
         how = Adam(seed=seed) if solver == "adam" else solver
-        return BatchProx(solver=how, **params).fit_transform(Z, batch=batch)
+        return BatchProx(target, how, **params).fit_transform(Z, batch=batch)
 
     return method
 

@@ -135,6 +135,7 @@ class FrozenReference:
         return np.asarray(self.trial.obs["batch"].isin(batches))
 
 
+_PAPER: dict[str, Any] = {"target": "moment", "rounds": ROUNDS}
 _POPULATION: dict[str, Any] = {"target": "population", "rounds": "auto"}
 
 
@@ -142,7 +143,7 @@ def add_frozen(
     parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
 ) -> tuple[np.ndarray, float]:
     """Refine each part when it arrives; return all parts, and the seconds of the last one."""
-    model, refined, seconds = BatchProx(**{"rounds": ROUNDS} | params), [], 0.0
+    model, refined, seconds = BatchProx(**_PAPER | params), [], 0.0
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
         model.partial_fit(Z, batch=batch, policy="frozen")
@@ -155,7 +156,7 @@ def add_and_refit(
     parts: Sequence[np.ndarray], batches: Sequence[Any], **params: Any
 ) -> tuple[np.ndarray, float]:
     """Refit to all parts at each arrival; return them, and the seconds of the last fit and transform."""
-    model, started = BatchProx(**{"rounds": ROUNDS} | params), perf_counter()
+    model, started = BatchProx(**_PAPER | params), perf_counter()
     for Z, batch in zip(parts, batches, strict=True):
         started = perf_counter()
         model.partial_fit(Z, batch=batch, policy="refit")

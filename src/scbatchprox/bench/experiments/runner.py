@@ -202,8 +202,8 @@ def _warm_up() -> None:
     Z = np.random.default_rng(0).normal(size=(80, 2))
     batch = np.repeat(["a", "b"], 40)
     for solver in ("exact", "adam"):
-        BatchProx(solver=solver).fit_transform(Z, batch=batch)
-        BatchProx(solver=solver).fit_transform(Z.astype(np.float32), batch=batch)
+        BatchProx("moment", solver).fit_transform(Z, batch=batch)
+        BatchProx("moment", solver).fit_transform(Z.astype(np.float32), batch=batch)
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,0 +1,74 @@
+"""``scbatchprox diagnose``: what a refinement would do to each batch of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import options as o
+from .output import Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["diagnose", "verdicts"]
+
+
+def diagnose(
+    path: o.In,
+    batch_key: o.BatchKey,
+    use_rep: o.UseRep = None,
+    labels: o.LabelsFile = None,
+    population_key: o.PopulationKey = None,
+    keep: o.Keep = None,
+    target: o.Target = "population",
+    per_batch: o.PerBatch = False,
+    rounds: o.Rounds = "auto",
+    lambda_target: o.LambdaTarget = 0.5,
+    mu: o.Mu = 1e-3,
+    lambda_id: o.LambdaId = 1e-3,
+    eps: o.Eps = None,
+    mean_only: o.MeanOnly = False,
+    strength: o.Strength = 1.0,
+    seed: o.Seed = None,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Tell what refining a file would do to each batch, and whether that is safe; writes nothing."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors(), output.progress() as progress:
+        from ..api.files import diagnose_file
+
+        wanted = o.model_of(
+            rounds, "exact", {}, target,
+            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch}, seed=seed,
+            lambda_target=lambda_target, mu=mu, lambda_id=lambda_id, strength=strength,
+        )  # fmt: skip
+        fitted = diagnose_file(
+            path,
+            batch_key,
+            model=wanted,
+            use_rep=use_rep,
+            labels=labels,
+            population_key=population_key,
+            keep=keep,
+            cluster=o.cluster(dask, scheduler),
+            progress=progress,
+        )
+    with output.handle_errors():
+        table = fitted.diagnosis_
+        assert table is not None  # diagnose_file always makes one
+        output.print_table(table.drop(columns="verdict"))
+        output.print_line("", *verdicts(table))
+        columns = {str(name): values.tolist() for name, values in table.items()}
+        output.print_json({"batches": fitted.batches_.tolist(), "diagnosis": columns})
+
+
+def verdicts(table: pd.DataFrame) -> list[str]:
+    """Return a line per verdict; batches with the same verdict share one."""
+    same: dict[str, list[str]] = {}
+    for batch, verdict in table["verdict"].items():
+        same.setdefault(verdict, []).append(str(batch))
+    return [f"{', '.join(batches)}: {verdict}" for verdict, batches in same.items()]
