@@ -16,7 +16,7 @@ def of(c, *names):
 
 def fitted(c, *names, **options):
     Z, batch = of(c, *names)
-    return BatchProx(**options).fit(Z, batch=batch)
+    return BatchProx(**{"target": "moment"} | options).fit(Z, batch=batch)
 
 
 def content(path):

@@ -23,7 +23,9 @@ PRIVATE = [(3, 0), (4, 1)]
 
 def refined(Z, batch, population=None, **options):
     options = {"target": "population"} | options
-    return BatchProx(**options).fit_transform(Z, batch=batch, population=population)
+    return BatchProx(**{"target": "moment"} | options).fit_transform(
+        Z, batch=batch, population=population
+    )
 
 
 def shared_and_private(seed, length=4.0, d=12, **options):

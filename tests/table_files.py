@@ -19,7 +19,7 @@ PCS = [f"PC{j + 1}" for j in range(D)]
 
 def expected(Z, batch, **params):
     """Refine in memory."""
-    return BatchProx(**params).fit_transform(Z, batch=batch)
+    return BatchProx(**{"target": "moment"} | params).fit_transform(Z, batch=batch)
 
 
 def save(frame, folder, kind, name="cells"):

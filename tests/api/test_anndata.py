@@ -59,8 +59,10 @@ def test_every_option_reaches_the_model(adata):
         target=MomentTarget(variance_matching=False, eps=1e-3),
         solver=Adam(seed=9), strength=0.5,
     )  # fmt: skip
-    refine(adata, "batch", key_added="mine", **options)
-    expected = BatchProx(**options).fit_transform(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    refine(adata, "batch", key_added="mine", **{"target": "moment"} | options)
+    expected = BatchProx(**{"target": "moment"} | options).fit_transform(
+        adata.obsm["X_pca"], batch=adata.obs["batch"]
+    )
     np.testing.assert_array_equal(adata.obsm["mine"], expected)
     params = adata.uns["mine"]["params"]
     assert params["mu"] == 0.01
@@ -123,7 +125,7 @@ def test_views_and_unused_categories(adata):
 )
 def test_bad_input_changes_nothing(adata, arguments, options, message):
     with pytest.raises((KeyError, ValueError), match=message):
-        refine(adata, *arguments, **options)
+        refine(adata, *arguments, **{"target": "moment"} | options)
     assert set(adata.obsm) == {"X_pca", "X_scvi"}
     assert not adata.uns
 

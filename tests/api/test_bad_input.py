@@ -251,7 +251,7 @@ class TestTransform:
 )
 def test_parameters(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        BatchProx(**options).fit(np.zeros((3, 2)))
+        BatchProx(**{"target": "moment"} | options).fit(np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class TestBadInput:
             (lambda a, c: a.rollback(9), KeyError, "version of the atlas, found 9; available: 1 to 2"),
             (lambda a, c: a.rollback("x"), ValueError, "the number of a version, found 'x'"),
             (lambda a, c: a.diff(0, 2), KeyError, "version of the atlas, found 0"),
-            (lambda a, c: Atlas.create(a.path, target="moment"), ValueError, "empty folder .* found 'atlas.json'"),
+            (lambda a, c: Atlas.create(a.path), ValueError, "empty folder .* found 'atlas.json'"),
         ],
     )  # fmt: skip
     def test_changes_nothing(self, path, atlas, c, verb, error, message):

@@ -17,12 +17,12 @@ class TestGrowing:
 
     @pytest.mark.parametrize("options", [{}, {"rounds": None, "target": MomentTarget(False)}])
     def test_first_arrival_is_a_fit(self, path, c, options):
-        atlas = Atlas.create(path, **options)
+        atlas = Atlas.create(path, **{"target": "moment"} | options)
         arrival = atlas.add(*of(c, "a", "b"))
         assert arrival.version == atlas.version == 2
         assert arrival.judgement["level"].tolist() == ["first", "first"]
         assert_same_model(atlas.model, fitted(c, "a", "b", **options))
-        assert atlas.model.get_params() == BatchProx(**options).get_params()
+        assert atlas.model.get_params() == BatchProx(**{"target": "moment"} | options).get_params()
 
     @pytest.mark.parametrize("policy", ["frozen", "refit"])
     def test_add_is_partial_fit(self, atlas, c, policy):

@@ -72,7 +72,7 @@ class TestMethods:
             {"rounds": None},
             {"mu": 0.0, "target": MomentTarget(variance_matching=False)},
         ):
-            expected = BatchProx(**params).fit_transform(Z, batch=batch)
+            expected = BatchProx(**{"target": "moment"} | params).fit_transform(Z, batch=batch)
             np.testing.assert_array_equal(batchprox(**params)(Z, batch, 3), expected)
 
     def test_the_seed_is_of_adams_shuffling(self, rng):

@@ -24,7 +24,17 @@ class TestCluster:
         else:
             getattr(adata, f"write_{suffix}")(path)
         monkeypatch.setattr("scbatchprox.cells.file.CHUNK_BYTES", 5 * 8 * 25)
-        run("refine", path, "--batch-key", "batch", "--in-place", "--dask", *labels)
+        run(
+            "refine",
+            path,
+            "--batch-key",
+            "batch",
+            "--in-place",
+            "--dask",
+            "--target",
+            "moment",
+            *labels,
+        )
         expected = BatchProx(target="moment").fit_transform(
             adata.obsm["X_pca"], batch=adata.obs["batch"]
         )
@@ -56,7 +66,7 @@ class TestCluster:
             n_workers=1, threads_per_worker=1, dashboard_address=":0"
         ) as cluster:
             done = command("refine", path, "--batch-key", "batch", "--in-place", "--scheduler",
-                           cluster.scheduler_address)  # fmt: skip
+                           cluster.scheduler_address, "--target", "moment")  # fmt: skip
         assert done.returncode == 0, done.stderr
         expected = BatchProx(target="moment").fit_transform(
             adata.obsm["X_pca"], batch=adata.obs["batch"]

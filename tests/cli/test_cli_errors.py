@@ -22,7 +22,7 @@ class TestWrongUse:
             (["--batch-key", "plate", "--in-place"], "no column 'plate'; available: 'batch', 'site'"),
             (["--batch-key", "batch", "--in-place", "--use-rep", "X_no"], "available: 'X_pca'"),
             (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'auto', found 'many'"),
-            (["--batch-key", "batch", "--in-place", "--seed", "1"], "only with --solver adam"),
+            (["--batch-key", "batch", "--in-place", "--target", "moment", "--seed", "1"], "only with"),
             (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected mu to be a finite number"),
             (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected target to be one of"),
             (["--batch-key", "batch", "--out", "x.csv"], "Expected an output of the same kind"),

@@ -19,7 +19,8 @@ class TestModels:
     @pytest.fixture
     def model(self, path, tmp_path):
         model = tmp_path / "m.safetensors"
-        run("refine", path, "--batch-key", "batch", "--in-place", "--model", model)
+        run("refine", path, "--batch-key", "batch", "--in-place", "--model", model,
+            "--target", "moment")  # fmt: skip
         return model
 
     def test_apply_takes_its_key_from_the_model(self, path, model, tmp_path):

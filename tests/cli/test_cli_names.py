@@ -186,7 +186,8 @@ class TestWidth:
         done = command("refine", path, "--batch-key", "batch", "--in-place", "--model", model,
                        env=os.environ | {"COLUMNS": "80"})  # fmt: skip
         lines = done.stdout.splitlines()
-        assert len(lines) == 1 + len(NAMES) + 3  # and a hint, and two files
+        # A row and a verdict for each batch; the header, an empty line, and two files.
+        assert len(lines) == 2 * len(NAMES) + 4
         row = next(line for line in lines if line.startswith(LONG))
         numbers = row.removeprefix(LONG).split()
         assert numbers[0] == "40"

@@ -46,7 +46,7 @@ class TestRefine:
         out, model = tmp_path / "out.h5ad", tmp_path / "m.safetensors"
         before = path.read_bytes()
         result = run("refine", path, "--batch-key", "batch", "--out", out, "--model", model)
-        expected = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+        expected = BatchProx().fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
         refined = expected.transform(adata.obsm["X_pca"], batch=adata.obs["batch"])
         np.testing.assert_allclose(ad.read_h5ad(out).obsm["X_pca_batchprox"], refined, rtol=1e-10)
         np.testing.assert_allclose(BatchProx.load(model).scale_, expected.scale_, rtol=1e-10)
@@ -65,11 +65,10 @@ class TestRefine:
         words = ("refine", path, "--batch-key", "batch", "--in-place")
         hint = "no verdicts were made; --diagnose gives one per batch"
         for more, verdicts in (
-            ([], False),
+            ([], True),
             (["--no-diagnose"], False),
-            (["--diagnose"], True),
-            (["--target", "population"], True),
-            (["--target", "population", "--no-diagnose"], False),
+            (["--target", "moment"], False),
+            (["--target", "moment", "--diagnose"], True),
         ):
             lines = run(*words, *more).stdout.splitlines()
             levels = [line.split(": ")[1] for line in lines if line.startswith("s1: ")]
@@ -108,7 +107,7 @@ class TestRefine:
 
     def test_fixed_point(self, path, tmp_path):
         run("refine", path, "--batch-key", "batch", "--in-place", "--rounds", "fixed-point",
-            "--model", tmp_path / "m")  # fmt: skip
+            "--target", "moment", "--model", tmp_path / "m")  # fmt: skip
         assert BatchProx.load(tmp_path / "m").rounds is None
 
     def test_json_is_one_object(self, path):
@@ -122,7 +121,7 @@ class TestRefine:
 
     def test_json_has_no_infinity(self, path):
         done = run("refine", path, "--batch-key", "batch", "--in-place", "--json", "--rounds",
-                   "fixed-point")  # fmt: skip
+                   "fixed-point", "--target", "moment")  # fmt: skip
         answer = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
         assert answer["history"]["round"] == [0, None]
 

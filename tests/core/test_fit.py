@@ -24,11 +24,11 @@ def own_and_all(c, mine):
 )
 def test_rows_of_a_site_are_those_of_the_whole(c, rounds, options, variance_matching, seed):
     options = options | {"rounds": rounds, "target": MomentTarget(variance_matching)}
-    whole = BatchProx(**options).fit_moments(Moments.of(c.Z, c.codes))
+    whole = BatchProx(**{"target": "moment"} | options).fit_moments(Moments.of(c.Z, c.codes))
     keep = np.random.default_rng(seed).random(c.B) < 0.5
     keep[seed % c.B] = True
     own, pooled = own_and_all(c, np.flatnonzero(keep).tolist())
-    site = BatchProx(**options).fit_pooled(own, pooled)
+    site = BatchProx(**{"target": "moment"} | options).fit_pooled(own, pooled)
     np.testing.assert_array_equal(site.scale_, whole.scale_[keep])
     np.testing.assert_array_equal(site.shift_, whole.shift_[keep])
 

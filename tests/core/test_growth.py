@@ -26,7 +26,7 @@ def cells_of(c, *batches):
 
 def grown(c, start, *arrivals, policy="frozen", **options):
     Z, codes = cells_of(c, *start)
-    model = BatchProx(**options).fit(Z, batch=codes)
+    model = BatchProx(**{"target": "moment"} | options).fit(Z, batch=codes)
     for batches in arrivals:
         Z, codes = cells_of(c, *batches)
         model.partial_fit(Z, batch=codes, policy=policy)
@@ -52,7 +52,7 @@ class TestRefit:
         [{}, {"rounds": None}, {"target": MomentTarget(variance_matching=False)}, {"mu": 0}],
     )
     def test_equals_a_fit_on_all_cells(self, c, options):
-        whole = BatchProx(**options).fit(c.Z, batch=c.codes)
+        whole = BatchProx(**{"target": "moment"} | options).fit(c.Z, batch=c.codes)
         assert_same(grown(c, [0, 1], [2], [4, 3], policy="refit", **options), whole)
 
     def test_cells_of_a_known_batch_join_it(self, c, rng):

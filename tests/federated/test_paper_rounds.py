@@ -88,13 +88,15 @@ def test_exact_clients_at_sites_are_the_exact_solver(rng, weights, offset):
                 total += len(site.cells(batch)) / site.pooled.n_cells * np.stack(copy)
         theta = total[0], total[1]
     names = dict(zip(("lambda_target", "mu", "lambda_id"), weights, strict=True))
-    central = BatchProx(rounds=ROUNDS, **names).fit(Z, batch=labels)
+    central = BatchProx(**{"target": "moment", "rounds": ROUNDS} | names).fit(Z, batch=labels)
     assert central.batches_.tolist() == order
     np.testing.assert_allclose(theta[0], central.scale_, atol=1e-10)
     np.testing.assert_allclose(theta[1], central.shift_, atol=1e-10 * (1 + offset))
     # The federated fit has the same rows, without any round.
     for site in sites:
-        model = BatchProx(rounds=ROUNDS, **names).fit_pooled(site.moments, site.pooled)
+        model = BatchProx(**{"target": "moment", "rounds": ROUNDS} | names).fit_pooled(
+            site.moments, site.pooled
+        )
         at = [order.index(batch) for batch in model.batches_.tolist()]
         np.testing.assert_allclose(model.scale_, theta[0][at], atol=1e-10)
         np.testing.assert_allclose(model.shift_, theta[1][at], atol=1e-10 * (1 + offset))

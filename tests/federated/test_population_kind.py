@@ -44,7 +44,7 @@ def described(Z, batch, target, min_cells=20):
 def at_sites(own, sites, **options):
     """The models that sites fit together."""
     return in_process(
-        [refine(own.select(site), BatchProx(**options), target="moment") for site in sites]
+        [refine(own.select(site), BatchProx(**{"target": "moment"} | options)) for site in sites]
     )
 
 
@@ -102,7 +102,7 @@ class TestEqualsTheFitToAllCells:
     def test_with_any_weights(self, options):
         own = described(*cells(3, [200, 150, 300, 90]), FEDERATED_TARGET)
         options = options | {"target": FEDERATED_TARGET}
-        central = BatchProx(**options).fit_moments(own)
+        central = BatchProx(**{"target": "moment"} | options).fit_moments(own)
         models = at_sites(own, split(own.batches, 3), **options)
         assert largest_difference(own, models, central) < 1e-8
 

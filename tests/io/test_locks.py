@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import Atlas, refine_file
+from scbatchprox import Atlas, BatchProx, refine_file
 from scbatchprox.bench.experiments.journal import Journal
 from scbatchprox.errors import InputError, InUse
 from scbatchprox.io import locks

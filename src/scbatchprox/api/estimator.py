@@ -25,6 +25,7 @@ from ..core.target import Cells, TargetRule
 from ..errors import BadValue
 from ..io import model_file
 from ..targets.method import method_of
+from .shown import fitted_html, fitted_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +45,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     Parameters
     ----------
     target
-        ``"moment"``: every batch moves to the mean and standard deviation of all cells, as in the paper.
         ``"population"``: each population of a batch moves to its partners in other batches, and unmatched
-        populations follow their batch. Or a target object with options: :class:`MomentTarget` (such as
-        ``MomentTarget(variance_matching=False)``) or :class:`PopulationTarget`.
+        populations follow their batch. ``"moment"``: every batch moves to the mean and standard deviation of
+        all cells, as in the paper; the fastest, and the only one with an inverse. Or a target object with
+        options: :class:`MomentTarget` (such as ``MomentTarget(variance_matching=False)``) or
+        :class:`PopulationTarget`.
     solver
         ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object with options,
         such as ``Adam(seed=1)``.
@@ -97,7 +99,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     >>> Z = rng.normal(size=(300, 10))
     >>> batch = np.repeat(["a", "b", "c"], 100)
     >>> Z[batch == "b"] += 2.0
-    >>> refined = BatchProx(rounds=None).fit_transform(Z, batch=batch)
+    >>> refined = BatchProx().fit_transform(Z, batch=batch)
     >>> offset = lambda Z: np.abs(Z[batch == "a"].mean(0) - Z[batch == "b"].mean(0)).mean()
     >>> bool(offset(refined) < offset(Z) / 10)
     True
@@ -462,6 +464,16 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             # `hasattr` and scikit-learn's checks expect this error before fitting.
             raise AttributeError(f"Expected a fitted BatchProx for {name}, found an unfitted one.")
         return fit
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        shown: str = super().__repr__(N_CHAR_MAX)
+        return shown if self._previous is None else f"{shown}\n{fitted_text(self)}"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if self._previous is not None and "text/html" in bundle:
+            bundle["text/html"] += fitted_html(self)
+        return bundle
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._previous is not None

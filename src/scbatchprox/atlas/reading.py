@@ -12,6 +12,7 @@ import pandas as pd
 from ..api.estimator import BatchProx
 from ..core.adapter import Adapter
 from ..core.movement import displacement
+from ..core.shown import count
 from ..errors import BadValue
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
@@ -43,6 +44,13 @@ class AtlasReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._record = folder.read(self.path)
+
+    def __repr__(self) -> str:
+        now = self._record.current
+        kind = self.params["target"]
+        name = kind if isinstance(kind, str) else kind["name"]
+        size = f"{count(now.n_batches, 'batch', 'batches')}, {count(now.n_cells, 'cell')}"
+        return f"<Atlas {self.path.name}: version {now.number}, {size}; target {name!r}>"
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

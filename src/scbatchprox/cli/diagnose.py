@@ -67,8 +67,5 @@ def diagnose(
 
 
 def verdicts(table: pd.DataFrame) -> list[str]:
-    """Return a line per verdict; batches with the same verdict share one."""
-    same: dict[str, list[str]] = {}
-    for batch, verdict in table["verdict"].items():
-        same.setdefault(verdict, []).append(str(batch))
-    return [f"{', '.join(batches)}: {verdict}" for verdict, batches in same.items()]
+    """Return a line per batch."""
+    return [f"{batch}: {verdict}" for batch, verdict in table["verdict"].items()]

@@ -24,6 +24,7 @@ from .labels import Labels, label_array
 from .moments import CACHE_BYTES, Moments
 from .movement import movement
 from .rows import OfBatches, RowMap
+from .shown import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Adapter"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Adapter(OfBatches):
     r"""A batch-conditioned FiLM adapter: :math:`\tilde z_i = \gamma_{b_i} \odot z_i + \beta_{b_i}`.
 
@@ -61,6 +62,9 @@ class Adapter(OfBatches):
     shift: Floats
     anchors: Floats | None = None
     bandwidth: Floats | None = None
+
+    def _facts(self) -> str:
+        return f"{self._of_batches()}, {count(self.n_dims, 'coordinate')}"
 
     def __post_init__(self) -> None:
         self._check_rows()

@@ -20,7 +20,7 @@ from .rows import OfBatches
 __all__ = ["Anchors"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Anchors(OfBatches):
     """A few points in each batch. A cell belongs to the nearest anchor of its batch.
 
@@ -37,6 +37,9 @@ class Anchors(OfBatches):
     batches: np.ndarray
     batch: Ints
     center: Floats
+
+    def _facts(self) -> str:
+        return self._of_batches()
 
     def __post_init__(self) -> None:
         self._check_rows()

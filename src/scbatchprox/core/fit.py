@@ -26,6 +26,7 @@ from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
 from .rows import RowMap
+from .shown import Facts
 from .solvers import History, Solution, Solver
 from .target import TargetRule
 
@@ -108,8 +109,8 @@ class Method:
         return adapter.eased(self.strength)
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Facts):
     """A fitted model, which all interfaces share and which is saved. Its methods return new models.
 
     Attributes
@@ -138,6 +139,10 @@ class Fit:
     converged: bool
     consensus: Any = None
     pooled: Pooled | None = None
+
+    def _facts(self) -> str:
+        rounds = "the fixed point" if self.method.rounds is None else f"{self.method.rounds} rounds"
+        return f"{self.moments._facts()}; {self.method.rule!r}, {rounds}"
 
     @classmethod
     def of(

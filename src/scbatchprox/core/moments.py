@@ -16,6 +16,7 @@ from ..kernels.threads import parallel_map
 from .checks import check_embedding, nonfinite_error, warn_user
 from .labels import Labels, union
 from .rows import OfBatches, RowMap
+from .shown import Facts, count
 
 __all__ = ["Moments", "Pooled", "chan", "n_parts", "warn_if_barcodes"]
 
@@ -28,8 +29,8 @@ MOST_PARTS, LEAST_PART_ROWS = 128, 32_768
 FEW_CELLS = 10
 
 
-@dataclass(frozen=True)
-class Pooled:
+@dataclass(frozen=True, repr=False)
+class Pooled(Facts):
     """Number, mean and spread of the cells of several batches together: all that a target needs of them.
 
     Attributes
@@ -45,6 +46,10 @@ class Pooled:
     mean: Floats
     m2: Floats
 
+    def _facts(self) -> str:
+        batches = count(self.n_batches, "batch", "batches")
+        return f"{count(self.n_cells, 'cell')} in {batches}, {count(self.mean.size, 'coordinate')}"
+
     @property
     def std(self) -> Floats:
         r"""(d,) population standard deviation :math:`\hat s`."""
@@ -56,7 +61,7 @@ class Pooled:
         return self.m2 / max(self.n_cells, 1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Moments(OfBatches):
     r"""Number of cells, mean and sum of squared deviations, per row and coordinate.
 
@@ -86,6 +91,10 @@ class Moments(OfBatches):
     mean: Floats
     m2: Floats
     anchors: Floats | None = None
+
+    def _facts(self) -> str:
+        cells = count(self.n_cells, "cell")
+        return f"{cells} in {self._of_batches()}, {count(self.n_dims, 'coordinate')}"
 
     def __post_init__(self) -> None:
         self._check_rows()

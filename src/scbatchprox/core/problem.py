@@ -17,6 +17,7 @@ from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 from .checks import check_number
 from .moments import Moments
+from .shown import Facts, count
 
 __all__ = ["Problem", "Rows", "Target", "Weights"]
 
@@ -46,8 +47,8 @@ class Weights:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
+@dataclass(frozen=True, eq=False, repr=False)
+class Target(Facts):
     r"""An affine map per row, relative to the row's mean: ``t = center + scale * (z - mean)``.
 
     It holds :math:`\hat\mu_b` and its image instead of a shift. So the solvers work on embeddings far from
@@ -71,6 +72,9 @@ class Target:
     scale: Floats
     final: bool = False
 
+    def _facts(self) -> str:
+        return f"{count(len(self.mean), 'row')}, {count(self.mean.shape[1], 'coordinate')}"
+
     @property
     def shift(self) -> Floats:
         """(R, d) :math:`c_b`, so that ``t = scale * z + shift``."""
@@ -84,8 +88,8 @@ class Rows(NamedTuple):
     v: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Facts):
     r"""One refinement problem: per-batch moments, their target, and the weights.
 
     Attributes
@@ -108,6 +112,9 @@ class Problem:
     n_batches: int
     target: Target
     weights: Weights
+
+    def _facts(self) -> str:
+        return f"{self.target._facts()}; {self.weights!r}"
 
     @classmethod
     def of(

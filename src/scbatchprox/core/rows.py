@@ -12,6 +12,7 @@ from ..errors import BadKey, BadValue
 from ..kernels.arrays import Ints
 from .checks import some_of
 from .labels import Labels, among, union
+from .shown import Facts, count, names
 
 __all__ = ["OfBatches", "RowMap"]
 
@@ -29,7 +30,7 @@ class RowMap(NamedTuple):
         return cls(batches, np.arange(batches.shape[0]))
 
 
-class OfBatches:
+class OfBatches(Facts):
     """Anything with one or more rows per batch, in the order of the batches.
 
     The paper has one row per batch (``batch`` is 0, 1, 2, ...). The population target has one row per
@@ -38,6 +39,11 @@ class OfBatches:
 
     batches: np.ndarray
     batch: Ints
+
+    def _of_batches(self) -> str:
+        rows = "" if self.one_each else f", {count(self.n_rows, 'row')}"
+        found = count(self.batches.size, "batch", "batches")
+        return f"{found} ({names(self.batches.tolist())}){rows}" if self.batches.size else found
 
     def _check_rows(self) -> None:
         """Check the map from rows to batches; subclasses call this in ``__post_init__``."""

@@ -30,6 +30,7 @@ from .limits import (
     MIN_MATCHED,
     VERY_DIFFERENT,
 )
+from .printed import Diagnosis
 from .quick_look import QuickLook
 
 __all__ = ["composition_warning", "diagnosis", "quick_warning"]
@@ -78,7 +79,7 @@ def diagnosis(
         _verdict(row, by_moments, by_mean, columns)
         for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
     ]
-    return table
+    return Diagnosis(table)
 
 
 def composition_warning(fit: Fit, table: pd.DataFrame) -> str | None:

@@ -12,14 +12,15 @@ from ..core.exchange import Rounds
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
 from ..core.problem import Target, Weights
+from ..core.shown import Changed
 from ..core.target import Aim, Cells
 from ..errors import BadType, BadValue
 
 __all__ = ["MomentTarget"]
 
 
-@dataclass(frozen=True)
-class MomentTarget:
+@dataclass(frozen=True, repr=False)
+class MomentTarget(Changed):
     r"""Moves every batch to the mean, and the standard deviation, of all cells.
 
     :math:`r_b = (\hat s + \epsilon) / (\hat s_b + \epsilon)` with variance matching, else 1.

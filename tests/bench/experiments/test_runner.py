@@ -174,7 +174,9 @@ class TestRun:
             "w/o FedProx": {"mu": 0.0},
             "w/o identity": {"lambda_id": 0.0},
         }.items():
-            refined = BatchProx(**params).fit_transform(Z, batch=counts.obs["batch"])
+            refined = BatchProx(**{"target": "moment"} | params).fit_transform(
+                Z, batch=counts.obs["batch"]
+            )
             (found,) = exact.loc[exact["condition"] == variant, "value"]
             assert found == pytest.approx(ilisi(refined, counts.obs["batch"]))
 

@@ -146,7 +146,7 @@ class TestArrival:
         parts = [rng.normal(at, 1 + at, (30, 4)) for at in range(3)]
         batches = [np.full(30, name) for name in "abc"]
         found, _ = add_and_refit(parts, batches, **params)
-        expected = BatchProx(**params).fit_transform(
+        expected = BatchProx(**{"target": "moment"} | params).fit_transform(
             np.concatenate(parts), batch=np.repeat(list("abc"), 30)
         )
         np.testing.assert_allclose(found, expected, atol=1e-10)

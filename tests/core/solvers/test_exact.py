@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 
 
 def fit(c, rounds, **options):
-    return BatchProx(rounds=rounds, **options).fit(c.Z, batch=c.codes)
+    return BatchProx(**{"target": "moment", "rounds": rounds} | options).fit(c.Z, batch=c.codes)
 
 
 def assert_theta(model, theta, rtol=1e-8, atol=1e-8):
@@ -79,7 +79,7 @@ def test_fixed_point_of_a_constant_coordinate_without_penalties():
 
 
 def fit_quiet(Z, batch, **options):
-    return BatchProx(**options).fit(Z, batch=batch)
+    return BatchProx(**{"target": "moment"} | options).fit(Z, batch=batch)
 
 
 @given(cells(min_size=1), WEIGHTS, WEIGHTS, st.sampled_from([0, 1, 3, None]))
@@ -100,8 +100,8 @@ def test_far_from_the_origin_nothing_cancels(rng):
     c = make_cells(rng, [300, 200], 3)
     far = c.Z + 1e8
     options = dict(rounds=3, mu=0, lambda_id=0)
-    near = BatchProx(**options).fit_transform(c.Z, batch=c.codes)
-    moved = BatchProx(**options).fit_transform(far, batch=c.codes) - 1e8
+    near = BatchProx(**{"target": "moment"} | options).fit_transform(c.Z, batch=c.codes)
+    moved = BatchProx(**{"target": "moment"} | options).fit_transform(far, batch=c.codes) - 1e8
     np.testing.assert_allclose(moved, near, atol=1e-6)
 
 

@@ -28,7 +28,8 @@ def test_equal_to_the_result_in_memory(stored, small_chunks, where, use_rep):
     seen = []
     model = refine_file(
         path, ["batch", "site"], use_rep=use_rep, out=out,
-        progress=lambda stage, done, total: seen.append((stage, done, total)), model=BatchProx(target="moment"),
+        progress=lambda stage, done, total: seen.append((stage, done, total)),
+        model=BatchProx(target="moment"),
     )  # fmt: skip
     refine(adata, ["batch", "site"], use_rep=use_rep, target="moment")
     key = f"{use_rep}_batchprox"

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from scbatchprox import refine_file
+from scbatchprox import BatchProx, refine_file
 from scbatchprox.io.formats import open_cells
 from table_files import PCS, check_refused, expected, save
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import refine_file
+from scbatchprox import BatchProx, refine_file
 from table_files import PCS, TEXT, check_refused, expected, fields, save
 
 pytestmark = pytest.mark.usefixtures("small_blocks")

@@ -14,7 +14,7 @@ import pytest
 
 from anndata_files import contents, make, read, write
 from command_line import command
-from scbatchprox import InputError, refine_file
+from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.io.formats import journal, open_cells
 from scbatchprox.io.formats.h5ad import changing
 from scbatchprox.io.formats.journal import JournaledFile, journal_of

@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from anndata_files import contents, make, read, write
-from scbatchprox import InputError, refine_file
+from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.errors import InUse
 from scbatchprox.io.formats import open_cells
 from zarr_signals import add, cells, in_two_steps, signalled

@@ -158,7 +158,7 @@ class TestInterfaces:
             ({"population_key": "nope", "target": "population"}, KeyError, "nope"),
         ]:
             with pytest.raises(error, match=message):
-                refine(adata, "batch", **options)
+                refine(adata, "batch", **{"target": "moment"} | options)
         adata.obs["holes"] = adata.obs["leiden"].astype(object).where(adata.obs["leiden"] != "2")
         with pytest.raises(ValueError, match="Expected a population"):
             refine(adata, "batch", target="population", population_key="holes")

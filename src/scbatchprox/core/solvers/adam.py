@@ -24,6 +24,7 @@ from ...kernels.threads import get_num_threads, parallel_map
 from ..checks import check_number
 from ..labels import Labels
 from ..problem import Problem, Rows
+from ..shown import Changed
 from .solution import Solution, check_rounds
 
 __all__ = ["Adam"]
@@ -32,8 +33,8 @@ __all__ = ["Adam"]
 BLOCK_ROWS = 1 << 11
 
 
-@dataclass(frozen=True)
-class Adam:
+@dataclass(frozen=True, repr=False)
+class Adam(Changed):
     """Adam (Kingma & Ba 2015) with a fresh state for every client and round.
 
     Attributes

@@ -13,6 +13,7 @@ from ...errors import BadValue
 from ...kernels.arrays import Floats
 from ..labels import Labels
 from ..problem import Problem, Rows
+from ..shown import Facts, count
 
 __all__ = ["History", "Solution", "Solver", "check_rounds"]
 
@@ -20,8 +21,8 @@ __all__ = ["History", "Solution", "Solver", "check_rounds"]
 CONVERGED = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class History:
+@dataclass(frozen=True, eq=False, repr=False)
+class History(Facts):
     r"""One entry per round, starting with the identity.
 
     Attributes
@@ -40,6 +41,13 @@ class History:
     objective: Floats
     distance: Floats
     step: Floats
+
+    def _facts(self) -> str:
+        if not self.round.size:
+            return "no rounds"
+        distance = f"distance to the target {self.distance[0]:.3g} to {self.distance[-1]:.3g}"
+        last = self.round[-1]
+        return f"{'the fixed point' if np.isinf(last) else count(int(last), 'round')}, {distance}"
 
     @classmethod
     def of(cls, problem: Problem, path: Iterable[tuple[float, Rows]]) -> History:
@@ -68,8 +76,8 @@ class History:
         return pd.DataFrame(vars(self))
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Facts):
     """Fitted rows of the adapter.
 
     Attributes
@@ -87,6 +95,12 @@ class Solution:
     shift: Floats
     history: History
     converged: bool
+
+    def _facts(self) -> str:
+        ended = "converged" if self.converged else "not converged"
+        rows, coordinates = self.scale.shape
+        size = f"{count(rows, 'row')}, {count(coordinates, 'coordinate')}"
+        return f"{size}; {self.history._facts()}, {ended}"
 
     @classmethod
     def of(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
+from ...core.shown import Changed
 from ...errors import BadValue
 
 __all__ = ["FEDERATED", "PopulationSettings"]
@@ -17,8 +18,8 @@ _POSITIVE = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class PopulationSettings:
+@dataclass(frozen=True, repr=False)
+class PopulationSettings(Changed):
     """How populations are found and registered, apart from the weights that users choose.
 
     ``docs/results/sensitivity.md`` shows the effect of halving and doubling each setting. A model keeps the

@@ -13,6 +13,7 @@ from ...core.exchange import Rounds
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
 from ...core.problem import Target, Weights
+from ...core.shown import Changed
 from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue
 from ...kernels.arrays import Floats
@@ -29,8 +30,8 @@ __all__ = ["PopulationTarget"]
 DEFAULT_WEIGHTS = Weights()
 
 
-@dataclass(frozen=True)
-class PopulationTarget:
+@dataclass(frozen=True, repr=False)
+class PopulationTarget(Changed):
     r"""Moves matched populations of different batches to each other; unmatched ones follow their batch.
 
     :math:`t_i = z_i + v_{bk}` for a cell of population k of batch b, with the displacement :math:`v` of

@@ -1,0 +1,48 @@
+"""How objects are printed: what a person would ask of them, on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+__all__ = ["Changed", "Facts", "count", "names"]
+
+#: Names that are printed of a list.
+NAMED = 4
+
+
+class Facts:
+    """An object that prints as its class and a few facts, instead of all its arrays."""
+
+    def _facts(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._facts()}>"
+
+
+class Changed:
+    """A frozen dataclass of options that prints only those that differ from their defaults."""
+
+    def __repr__(self) -> str:
+        given = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value, default = getattr(self, field.name), field.default
+            if field.default_factory is not MISSING:
+                default = field.default_factory()
+            if value != default:
+                given.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def count(number: int, what: str, several: str | None = None) -> str:
+    """Return a number of things, such as ``1 batch`` or ``1,200 cells``."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+def names(values: Sequence[Any]) -> str:
+    """Return the first few names of a list, and how many more there are."""
+    shown = ", ".join(str(value) for value in values[:NAMED])
+    more = len(values) - NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
