@@ -22,6 +22,7 @@ from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver
 from ..core.target import Cells, TargetRule
+from ..core.tensors import like
 from ..errors import BadValue
 from ..io import model_file
 from ..targets.method import method_of
@@ -165,7 +166,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Refine cells of fitted batches; the result is written to ``out``, which may be ``X``."""
         Z, adapter = self._checked(X)
-        return adapter.apply(Z, lazy.in_memory(batch), out=out)
+        return like(adapter.apply(Z, lazy.in_memory(batch), out=out), X if out is None else out)
 
     def fit_transform(
         self,
@@ -180,14 +181,15 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Z, labels = self._fit_cells(None, X, batch, y, population, out=out)
         largest = float((np.abs(self.fit_.moments.mean) + np.sqrt(self.fit_.moments.m2)).max())
         adapter = lazy.adapter_for(Z, self.adapter_)
-        return adapter.apply_finite(Z, labels, out, largest=largest)
+        refined = adapter.apply_finite(Z, labels, out, largest=largest)
+        return like(refined, X if out is None else out)
 
     def inverse_transform(
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the unrefined positions of refined cells."""
         Z, adapter = self._checked(X)
-        return adapter.inverse(Z, lazy.in_memory(batch), out=out)
+        return like(adapter.inverse(Z, lazy.in_memory(batch), out=out), X if out is None else out)
 
     def describe(self, cells: Cells, population: Labels | None = None) -> Moments:
         """Return the moments of cells in memory, in Dask or in a file; fitting needs nothing else.
