@@ -17,14 +17,17 @@ PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bi
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.cli,report ## simulate, refine, score, and draw a picture: demo-output/
+demo: $(VENV)/.report ## simulate, refine, score, and draw a picture: demo-output/
 	$(BIN)/scbatchprox demo --out demo-output
 
-test: $(VENV)/.test ## run the tests, and the examples in docstrings, README and docs
+# What the tests get; those that need more are skipped.
+TEST_EXTRAS ?= test
+test: $(VENV)/.$(TEST_EXTRAS) ## run the tests, and the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
-test-3.13: ## the same on Python 3.13, if it is installed (PYTHON_3_13=/path/to/python), in .venv-3.13
-	@if [ -n "$(PYTHON_3_13)" ]; then $(MAKE) test VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)"; \
+test-3.13: ## the same on Python 3.13 with scanpy, if it is installed (PYTHON_3_13=/path/to/python), in .venv-3.13
+	@if [ -n "$(PYTHON_3_13)" ]; then \
+	  $(MAKE) test VENV=.venv-3.13 TEST_EXTRAS=test,interop PYTHON="$(PYTHON_3_13)"; \
 	else echo "Expected Python 3.13 for a second run of the tests, found none: skipped."; fi
 
 lint: $(VENV)/.lint ## check style
@@ -44,8 +47,8 @@ hooks: $(VENV)/.lint ## check style and types before each commit, with pre-commi
 bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and torch
 	$(BENCH)/bin/python -m benchmarks
 
-test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit or harmonypy
-	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or scvi or memory"
+test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit, harmonypy or mudata
+	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or interop or scvi or memory"
 
 test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
 	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal tests/federated/flower tests/federated/test_demo.py
@@ -76,7 +79,7 @@ $(VENV)/.made $(BENCH)/.made $(FLOWER)/.made: %/.made:
 	$(PYTHON) -m venv $*
 	@touch $@
 
-$(VENV)/.cli,report $(VENV)/.test $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pyproject.toml | $(VENV)/.made
+$(VENV)/.report $(VENV)/.test $(VENV)/.test,interop $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pyproject.toml | $(VENV)/.made
 	$(BIN)/python $(PIP) -e '.[$*]'
 	@touch $@
 
@@ -88,5 +91,5 @@ $(BENCH)/.done: pyproject.toml | $(BENCH)/.made
 
 # Flower pins many packages, so it has an environment of its own.
 $(FLOWER)/.done: pyproject.toml | $(FLOWER)/.made
-	$(FLOWER)/bin/python $(PIP) -e '.[cli,flower]' pytest pytest-xdist hypothesis
+	$(FLOWER)/bin/python $(PIP) -e '.[flower]' pytest pytest-xdist hypothesis
 	@touch $@

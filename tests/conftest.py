@@ -35,6 +35,7 @@ def ctrl_c():
 #: Packages that tests with a marker need; `make test-heavy` installs all of them.
 NEEDED = {
     "bench": ("harmonypy", "rdkit", "scanpy", "scib_metrics"),
+    "interop": ("harmonypy", "igraph", "mudata", "scanpy"),
     "scvi": ("scvi",),
     "torch": ("torch",),
     "flower": ("flwr",),

@@ -17,7 +17,7 @@ LAYERS = [
     {"_version", "choices", "errors", "progress"},
     {"kernels"},
     {"io.atomic"},
-    {"core.checks", "core.labels"},
+    {"core.checks", "core.labels", "core.tensors"},
     {"io.store"},
     {"core"},
     {"targets"},

@@ -38,7 +38,7 @@ def test_writes_obsm_and_uns(adata):
     assert done["scale"].shape == done["shift"].shape == (3, 5)
     assert done["params"]["rounds"] == 3
     assert done["params"]["batch_key"] == ["batch"]
-    assert done["movement"]["batch"].tolist() == ["s1", "s2", "s3"]
+    assert done["movement"].index.tolist() == ["s1", "s2", "s3"]
     assert done["movement"]["n_cells"].tolist() == [60, 40, 25]
     assert done["history"]["round"].tolist() == [0, 1, 2, 3]
 

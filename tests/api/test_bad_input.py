@@ -98,20 +98,20 @@ TAKERS = {
 }
 
 
-@pytest.mark.parametrize("taker", TAKERS)
 class TestNoArray:
-    @pytest.mark.parametrize("kind", NO_ARRAYS)
+    @pytest.mark.parametrize(
+        ("taker", "kind"), [(t, k) for t in TAKERS for k in NO_ARRAYS if (t, k) != ("diagnose", "AnnData")]
+    )  # fmt: skip
     def test_is_refused_without_reading_it(self, taker, kind, monkeypatch):
         monkeypatch.setattr(ad.AnnData, "__getitem__", lambda *_: pytest.fail("read cell by cell"))
         with pytest.raises(TypeError, match=rf"^Expected an array .*, found (an )?{kind}[.;]") as e:
             TAKERS[taker](NO_ARRAYS[kind]())
         assert "\n" not in str(e.value)
 
+    @pytest.mark.parametrize("taker", [taker for taker in TAKERS if taker != "diagnose"])
     def test_an_anndata_has_one_inside(self, taker):
-        with pytest.raises(TypeError, match=r'adata\.obsm\["X_pca"\], or ') as error:
+        with pytest.raises(TypeError, match=r'adata\.obsm\["X_pca"\], or .*scbatchprox\.refine'):
             TAKERS[taker](annotated())
-        advice = 'diagnose(adata.obsm["X_pca"], adata.obs["batch"])'
-        assert (advice if taker == "diagnose" else "scbatchprox.refine") in str(error.value)
 
 
 LABELS = np.repeat(["a", "b"], 20)

@@ -12,7 +12,7 @@ import pytest
 import command_line
 from scbatchprox import refine
 from scbatchprox.errors import MissingExtra
-from scbatchprox.evaluate.metrics import compare, scib_scores
+from scbatchprox.evaluate.metrics import compare, ilisi, macro_f1, scib_scores, silhouette
 from scbatchprox.evaluate.metrics.cells import Cells, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
@@ -28,7 +28,7 @@ def needs_scib(test):
 @pytest.fixture
 def library():
     try:
-        scib_scores._library()
+        scib_scores.scib_library()
     except MissingExtra as error:
         pytest.skip(str(error))
 
@@ -205,6 +205,56 @@ class TestBadInput:
         printed = scored(tmp_path / "c.h5ad", code=2).output
         assert "Expected cells with a type in 'type' of c.h5ad, found none" in printed
 
-    def test_a_missing_library(self, path, monkeypatch):
+
+class TestMissingLibrary:
+    @pytest.fixture(autouse=True)
+    def nothing_installed(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "scib_metrics", None)
-        assert "scbatchprox[bench]" in scored(path, code=2).output
+
+    def test_all_other_scores_are_there(self, path, adata):
+        answer = json.loads(scored(path, "--json", "--runs", 1).stdout)
+        means = ["bio", "batch", "overall"]
+        assert answer["missing"] == ["clisi", "ilisi", "graph_connectivity", *means]
+        labelled = adata[adata.obs["type"].notna().to_numpy()]
+        Z, batch = labelled.obsm[REPS[1]], labelled.obs["sample"]
+        types = labelled.obs["type"].astype(str)
+        found = answer["scores"][REPS[1]]
+        assert not set(found) & set(answer["missing"])
+        assert found["macro_f1"] == macro_f1(Z, types)
+        assert found["ilisi_30"] == pytest.approx(ilisi(Z, batch))
+        assert found["silhouette"] == pytest.approx(silhouette(Z, types))
+        for name in ("nmi", "ari", "isolated_f1", "asw_batch", "kbet", "pcr"):
+            assert 0 < found[name] <= 1
+
+    def test_the_text_names_the_extra(self, path, tmp_path):
+        out = tmp_path / "scores.csv"
+        printed = scored(path, "--runs", 1, "--out", out).stdout
+        assert "overall need scib-metrics: pip install 'scbatchprox[bench]'." in printed
+        assert "macro_f1" in set(pd.read_csv(out)["score"])
+
+
+@needs_scib
+def test_no_score_changes_without_the_library(path, monkeypatch):
+    every = json.loads(scored(path, "--json", "--runs", 1).stdout)
+    assert every["missing"] == []
+    monkeypatch.setitem(sys.modules, "scib_metrics", None)
+    some = json.loads(scored(path, "--json", "--runs", 1).stdout)
+    assert set(every["scores"]["X_pca"]) == {*some["scores"]["X_pca"], *some["missing"]}
+    for rep, scores in some["scores"].items():
+        assert scores == {name: every["scores"][rep][name] for name in scores}
+
+
+def test_headers_are_names_of_embeddings(path):
+    lines = scored(path, "--runs", 1).stdout.splitlines()
+    assert lines[1].split() == ["score", "X_pca", "X_pca_batchprox", "change"]
+    moved = next(line for line in lines if line.startswith("name"))
+    assert moved.split() == [
+        "name",
+        "kind",
+        "cells",
+        "moved",
+        "per",
+        "spread",
+        "neighbours",
+        "kept",
+    ]

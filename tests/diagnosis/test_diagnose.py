@@ -186,7 +186,7 @@ class TestRefine:
         refine(adata, "batch", diagnose=True, target="moment")
         adata.write_h5ad(tmp_path / "a.h5ad")
         kept = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
-        assert kept["batch"].tolist() == ["b0", "b1"]
+        assert kept.index.tolist() == ["b0", "b1"]
         assert kept["verdict"].tolist() == ["safe", "safe"]
 
 

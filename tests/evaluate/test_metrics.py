@@ -17,6 +17,7 @@ from scbatchprox.core.labels import Labels
 from scbatchprox.errors import MissingExtra
 from scbatchprox.evaluate.metrics import (
     scib,
+    scores,
     silhouette,
 )
 from scbatchprox.evaluate.metrics.cells import Cells, sample
@@ -210,5 +211,7 @@ class TestSample:
 def test_a_missing_library_is_one_sentence(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "scib_metrics", None)
     Z, labels, batch = make_labelled(rng, 50)
-    with pytest.raises(MissingExtra, match=r"Expected scib-metrics .* 'scbatchprox\[bench\]'"):
-        scib(Z, batch, labels)
+    for score in (scib, scores):
+        with pytest.raises(MissingExtra, match=r"Expected scib-metrics .* 'scbatchprox\[bench\]'"):
+            score(Z, batch, labels)
+    assert "macro_f1" in scores(Z, batch, labels, partial=True)

@@ -23,7 +23,7 @@ from scbatchprox.evaluate.metrics.mixing import kbet
 
 pytestmark = pytest.mark.bench
 try:
-    library = module._library()
+    library = module.scib_library()
 except MissingExtra as error:
     pytest.skip(str(error), allow_module_level=True)
 

@@ -55,9 +55,7 @@ def test_any_split_over_sites_is_the_fit_to_all_cells(study, offset, rounds):
     c, site_of_batch, names = cells_of(study, offset)
     sites = np.unique(site_of_batch)
     owns = [own_of(c, site_of_batch, names, site) for site in sites.tolist()]
-    fitted = in_process(
-        [refine(own, BatchProx(rounds=rounds, target="moment"), target="moment") for own in owns]
-    )
+    fitted = in_process([refine(own, BatchProx(rounds=rounds, target="moment")) for own in owns])
 
     whole = np.char.add(np.char.add(site_of_batch, "/"), names)[c.codes]
     central = BatchProx(rounds=rounds, target="moment").fit(c.Z, batch=whole)
@@ -126,7 +124,7 @@ def test_sums_that_cannot_be(values):
 
 def test_false_sums_are_not_larger_than_own_ones(rng):
     own = Moments.of(rng.normal(size=(50, 2)), np.zeros(50))
-    kind = refine(own, BatchProx(target="moment"), target="moment")
+    kind = refine(own, BatchProx(target="moment"))
     next(kind)
     with pytest.raises(BadValue, match="Expected sums over all cells, including the 50"):
         kind.send(Totals(WIDE, WIDE.encoded([49, 1, 0, 0, 1, 1])))

@@ -148,10 +148,7 @@ class TestRounds:
         """How many sums were added, and whether batches started from a common mean."""
         Z, batch = cells(1, [150, 400, 90], shift=shift)
         own = described(Z, batch, target)
-        sites = [
-            refine(own.select([b]), BatchProx(target=target), target="moment")
-            for b in own.batches.tolist()
-        ]
+        sites = [refine(own.select([b]), BatchProx(target=target)) for b in own.batches.tolist()]
         counts, sizes = Counter(), set()
 
         def counted(i, site):

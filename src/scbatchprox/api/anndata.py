@@ -11,24 +11,25 @@ from pandas.api.types import is_numeric_dtype
 from .._version import __version__
 from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.keys import as_keys, batch_labels
-from ..core.checks import some_of
+from ..cells.modality import find_embedding
 from ..core.labels import Labels
 from ..core.solvers import Solver
 from ..core.target import TargetRule
 from ..diagnosis.look import look
-from ..errors import BadKey, BadValue
+from ..errors import BadValue
 from .estimator import BatchProx
 from .kept import kept_of
 
 if TYPE_CHECKING:
     import anndata as ad
+    import mudata
     import pandas as pd
 
-__all__ = ["record", "refine", "representation"]
+__all__ = ["record", "refine"]
 
 
 def refine(
-    adata: ad.AnnData,
+    adata: ad.AnnData | mudata.MuData,
     batch_key: str | Sequence[str],
     *,
     use_rep: str = "X_pca",
@@ -51,11 +52,13 @@ def refine(
     ----------
     adata
         Annotated cells with an embedding in ``obsm``. The embedding may be a Dask array, as in an AnnData
-        opened with :func:`anndata.experimental.read_lazy`; then the result is lazy too.
+        opened with :func:`anndata.experimental.read_lazy`; then the result is lazy too. Or a MuData.
     batch_key
-        Column of ``obs`` with the batch of each cell; several columns mean their combination.
+        Column of ``obs`` with the batch of each cell; several columns mean their combination. For a
+        modality of a MuData: its own columns first, then those of the MuData.
     use_rep
-        Key of ``obsm`` to refine, or ``"X"`` for the matrix itself.
+        Key of ``obsm`` to refine, or ``"X"`` for the matrix itself. ``"rna:X_pca"`` is the embedding
+        ``X_pca`` of the modality ``rna`` of a MuData; the result is written to that modality.
     key_added
         Key of ``obsm`` and ``uns`` to write; by default ``use_rep`` with ``_batchprox`` added.
     inplace
@@ -86,9 +89,10 @@ def refine(
     """
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
-    Z = representation(adata, use_rep)
-    batch = Labels.of(in_memory(batch_labels(adata.obs, batch_key)), adata.n_obs)
-    kept = kept_of(adata.obs, keep, diagnose)
+    found = find_embedding(adata, use_rep)
+    Z, obs = found.Z, found.obs
+    batch = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)
+    kept = kept_of(obs, keep, diagnose)
     model = BatchProx(
         target=target,
         solver=solver,
@@ -100,14 +104,14 @@ def refine(
     )
     # Arrays, even if scikit-learn is set to return data frames.
     model.set_output(transform="default")
-    population = None if population_key is None else batch_labels(adata.obs, population_key)
+    population = None if population_key is None else batch_labels(obs, population_key)
     refined = model.fit_transform(Z, batch=batch, population=population)
     table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose, kept)
     if not inplace:
         return refined
-    key_added = f"{use_rep}_batchprox" if key_added is None else key_added
-    adata.obsm[key_added] = refined
-    adata.uns[key_added] = record(model, table, batch_key=batch_key, use_rep=use_rep)
+    key_added = found.result_key(key_added)
+    found.adata.obsm[key_added] = refined
+    found.adata.uns[key_added] = record(model, table, batch_key=batch_key, use_rep=found.key)
     return None
 
 
@@ -156,14 +160,3 @@ def _storable(table: pd.DataFrame) -> pd.DataFrame:
     if not is_numeric_dtype(stored.index.dtype):
         stored.index = stored.index.astype(object)
     return stored
-
-
-def representation(adata: ad.AnnData, use_rep: str) -> Any:
-    """Return an embedding of an AnnData by its key."""
-    if use_rep in adata.obsm:
-        return adata.obsm[use_rep]
-    if use_rep == "X" and adata.X is not None:
-        return adata.X
-    raise BadKey(
-        f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(adata.obsm, most=20)}."
-    )

@@ -9,11 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..cells import dask as lazy
 from ..cells.keys import batch_labels
-from ..core.checks import check_array_like, is_anndata
+from ..cells.modality import find_embedding
+from ..core.checks import check_array_like, comes_from
 from ..core.labels import Labels, column_labels
 from ..diagnosis.table import diagnosis
 from ..errors import BadType, BadValue
-from .anndata import representation
 from .estimator import BatchProx
 from .kept import kept_of
 
@@ -38,10 +38,10 @@ def diagnose(
     Parameters
     ----------
     data, batch
-        An AnnData, and a column of ``obs``, or several, as for :func:`refine`. Or cells (N, d), in memory or
-        a Dask array, and the batch of each.
+        An AnnData or MuData, and a column of ``obs``, or several, as for :func:`refine`. Or cells (N, d), in
+        memory or a Dask array, and the batch of each.
     use_rep
-        Key of ``obsm`` of an AnnData; ``X_pca`` by default.
+        Key of ``obsm`` of an AnnData, ``X_pca`` by default; ``"rna:X_pca"`` of a MuData.
     keep
         What must survive, such as a condition or a tissue: columns of ``obs``. For arrays, a data frame or a
         dictionary with a value per cell.
@@ -93,9 +93,10 @@ def diagnose(
         raise BadValue(
             f"Expected either a fitted model or parameters, found both: {', '.join(sorted(params))}."
         )
-    if is_anndata(data):
-        Z, columns = representation(data, use_rep or "X_pca"), kept_of(data.obs, keep)
-        batch = batch_labels(data.obs, batch)
+    if comes_from(data, "anndata.AnnData") or comes_from(data, "mudata.MuData"):
+        found = find_embedding(data, use_rep or "X_pca")
+        Z, columns = found.Z, kept_of(found.obs, keep)
+        batch = batch_labels(found.obs, batch)
     else:
         check_array_like(data)
         if use_rep is not None:

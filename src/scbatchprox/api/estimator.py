@@ -22,6 +22,7 @@ from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver
 from ..core.target import Cells, TargetRule
+from ..core.tensors import like
 from ..errors import BadValue
 from ..io import model_file
 from ..targets.method import method_of
@@ -167,7 +168,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Refine cells of fitted batches; the result is written to ``out``, which may be ``X``."""
         Z, adapter = self._checked(X)
-        return adapter.apply(Z, lazy.in_memory(batch), out=out)
+        return like(adapter.apply(Z, lazy.in_memory(batch), out=out), X if out is None else out)
 
     def fit_transform(
         self,
@@ -182,14 +183,15 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         Z, labels = self._fit_cells(None, X, batch, y, population, out=out)
         largest = float((np.abs(self.fit_.moments.mean) + np.sqrt(self.fit_.moments.m2)).max())
         adapter = lazy.adapter_for(Z, self.adapter_)
-        return adapter.apply_finite(Z, labels, out, largest=largest)
+        refined = adapter.apply_finite(Z, labels, out, largest=largest)
+        return like(refined, X if out is None else out)
 
     def inverse_transform(
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the unrefined positions of refined cells."""
         Z, adapter = self._checked(X)
-        return adapter.inverse(Z, lazy.in_memory(batch), out=out)
+        return like(adapter.inverse(Z, lazy.in_memory(batch), out=out), X if out is None else out)
 
     def describe(self, cells: Cells, population: Labels | None = None) -> Moments:
         """Return the moments of cells in memory, in Dask or in a file; fitting needs nothing else.
@@ -218,7 +220,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         ``moments`` are what :meth:`describe` of an unfitted model returns. ``cells`` (the embedding and
         its labels) are needed by a solver that visits cells, such as ``"adam"``.
         """
-        warn_if_barcodes(moments)
+        warn_if_barcodes(moments.by_batch.n)
         fit = Fit.of(self._method(), moments, cells)
         self._set_n_dims(moments.n_dims)
         return self._set_fit(fit)
@@ -393,8 +395,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         if before is not None:
             self._grow(before, self.describe_apart(cells, populations), policy)
             return Z, labels
+        warn_if_barcodes(labels.n)  # before minutes are spent on them
         moments = method.rule.describe(cells, population=populations)
-        warn_if_barcodes(moments)
         fit = Fit.of(method, moments, None if lazy.is_lazy(Z) else (Z, labels))
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         self._set_fit(fit)
@@ -409,7 +411,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         added = before.new_batches(more)
         if added.batches.size:
             _needs_moments_only(before.method.solver, "partial_fit")
-            warn_if_barcodes(added)
+            warn_if_barcodes(added.by_batch.n)
         return self._set_fit(before.grown(more), self.provenance_)
 
     def _set_fit(self, fit: Fit, provenance: dict[str, Any] | None = None) -> Self:

@@ -198,13 +198,13 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
 
         at = Atlas.open(path)
         table = at.log()
-        done = [words.action(row) for row in at.entries()]
-        shown = pd.DataFrame({"done": done}, index=table.index).assign(
+        actions = [words.action(row) for row in at.entries()]
+        shown = pd.DataFrame({"action": actions}, index=table.index).assign(
             added=table["added"].map(words.names),
             removed=table["removed"].map(words.names),
             batches=table["n_batches"],
             cells=table["n_cells"].map("{:,}".format),
-            when=table["when"].str.slice(0, 10),
+            date=table["when"].str.slice(0, 10),
         )
         output.print_table(shown)
         output.print_json(_state(at) | {"upstream": at.upstream, "versions": at.entries()})

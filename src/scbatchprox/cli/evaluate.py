@@ -84,7 +84,12 @@ def evaluate(
             with replacing(out) as partial:
                 found.long().to_csv(partial, index=False)
         output.print_line(_summary(scored, label_key))
-        output.print_table(_table(found))
+        output.print_table(_table(found), verbatim=found.scores.columns)
+        output.print_line("", "Higher is better, except for macro_f1_sd and over_correction.")
+        if found.missing:
+            output.print_line(
+                f"{', '.join(found.missing)} need scib-metrics: pip install 'scbatchprox[bench]'."
+            )
         _show_movement(output, found)
         if out is not None:
             output.print_line("", f"wrote {out}")
@@ -104,17 +109,15 @@ def _summary(scored: Scored, label_key: str) -> str:
 
 
 def _table(found: Comparison) -> pd.DataFrame:
-    """Return scores as text: one column per embedding, and its difference to the first."""
+    """Return scores as text: one column per embedding, followed by its difference to the first."""
     import pandas as pd
 
     first, *others = found.scores
-    columns = {first: found.scores[first].map(_number)}
+    columns = [found.scores[first].map(_number)]
     change = found.change.reindex(found.scores.index)
     for rep in others:
-        columns[rep] = found.scores[rep].map(_number)
-        name = "change" if len(others) == 1 else f"change of {rep}"
-        columns[name] = change[rep].map(_signed)
-    return pd.DataFrame(columns)
+        columns += [found.scores[rep].map(_number), change[rep].map(_signed).rename("change")]
+    return pd.concat(columns, axis=1)
 
 
 def _show_movement(output: Output, found: Comparison) -> None:
@@ -125,6 +128,7 @@ def _show_movement(output: Output, found: Comparison) -> None:
         rows = table[(table["rep"] == rep) & table["kind"].isin(["batch", "rare type"])]
         numbers = ["moved", "relative", "neighbours_kept"]
         rows = rows[["name", "kind", "n"]].join(rows[numbers].map(_distance)).set_index("name")
+        rows = rows.rename(columns={"n": "cells", "relative": "per spread"})
         output.print_line(
             "", f"From {first} to {rep}, cells of each batch and each rare type moved by"
         )
@@ -156,5 +160,6 @@ def _facts(scored: Scored) -> dict[str, Any]:
         "baseline": found.scores.columns[0],
         "scores": found.scores.to_dict(),
         "change": found.change.to_dict(),
+        "missing": found.missing,
         "stability": {rep: rows.drop(columns="rep").to_dict("records") for rep, rows in by_rep},
     }

@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,25 +114,12 @@ class Output:
         if not (self.quiet or self.as_json):
             _print(self.err, *sentences)
 
-    def print_table(self, table: pd.DataFrame) -> None:
-        """Print a table as text."""
-        if self.quiet or self.as_json:
-            return
-        from rich.table import Table
-        from rich.text import Text
+    def print_table(self, table: pd.DataFrame, verbatim: Collection[str] = ()) -> None:
+        """Print a table as text; ``verbatim`` are columns that users have named."""
+        if not (self.quiet or self.as_json):
+            from .tables import print_table
 
-        def text(value: object) -> Text:
-            return Text(plain(value, self.out.encoding))  # never markup: "[red]" is a name
-
-        drawn = Table(box=None, header_style="bold", pad_edge=False)
-        for name in [table.index.name or "", *table.columns]:
-            title = str(name).replace("_", " ")  # so that it can wrap to two lines
-            # Names of batches are not wrapped, even on a narrow terminal.
-            of_rows = name == table.index.name
-            drawn.add_column(text(title), justify="left" if of_rows else "right", no_wrap=of_rows)
-        for row in table.itertuples():
-            drawn.add_row(*(text(_cell(value)) for value in row))
-        self.out.print(drawn)
+            print_table(self.out, table, verbatim)
 
     def print_json(self, facts: dict[str, Any]) -> None:
         """Print all results as one JSON object, if ``--json`` is given."""
@@ -161,10 +148,6 @@ def _print(console: Console, *lines: object, title: str = "", style: str = "") -
     for line in lines:
         shown = plain(line, console.encoding)
         console.print(Text(title, style=style).append(shown, style="default" if title else None))
-
-
-def _cell(value: Any) -> str:
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 
 def _finite(value: Any) -> Any:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from ..errors import BadKey, BadType, BadValue, NotFinite
 from ..kernels.blocks import BLOCK_BYTES
+from .tensors import to_numpy
 
 __all__ = [
     "check_array_like",
@@ -23,7 +24,7 @@ __all__ = [
     "check_number",
     "check_out",
     "check_shape",
-    "is_anndata",
+    "comes_from",
     "is_numeric",
     "nonfinite_error",
     "one_of",
@@ -43,18 +44,38 @@ def some_of(values: Iterable[Any], most: int = 8) -> str:
     return shown if len(values) <= most else f"{shown}, ... ({len(values)} in all)"
 
 
-def check_array_like(Z: Any, instead: str = "use scbatchprox.refine") -> None:
+def comes_from(value: object, name: str) -> bool:
+    """Whether this is an object of a class, such as ``"anndata.AnnData"``; its package is not imported."""
+    package, _, kind = name.rpartition(".")
+    return any(
+        base.__name__ == kind and base.__module__.split(".")[0] == package
+        for base in type(value).__mro__
+    )
+
+
+def check_array_like(Z: Any, instead: str | None = None) -> None:
     """Raise at once for what is no array, such as a whole AnnData; ``instead`` says what to do with one.
 
     Numpy would take an AnnData for a sequence and index it cell by cell, for minutes.
     """
     if sp.issparse(Z) or _has_values(Z):
         return
-    if is_anndata(Z):
-        raise BadType(
-            f"Expected an array (cells x coordinates), found an AnnData; pass its embedding, such as "
-            f'adata.obsm["X_pca"], or {instead}.'
-        )
+    if comes_from(Z, "anndata.AnnData"):
+        found, name, rep, embedding = "an AnnData", "adata", "X_pca", 'adata.obsm["X_pca"]'
+    elif comes_from(Z, "mudata.MuData"):
+        found, name, rep = "a MuData", "mdata", "rna:X_pca"
+        embedding = 'mdata["rna"].obsm["X_pca"]'
+    else:
+        return _check_sequence(Z)
+    instead = instead or f'call scbatchprox.refine({name}, "batch", use_rep="{rep}")'
+    raise BadType(
+        f"Expected an array (cells x coordinates), found {found}; pass its embedding, such as "
+        f"{embedding}, or {instead}."
+    )
+
+
+def _check_sequence(Z: Any) -> None:
+    """Raise for what is neither an array nor a list of numbers."""
     found = type(Z).__name__
     if _is_sequence(Z):
         others = [type(row).__name__ for row in Z if not (_has_values(row) or _is_sequence(row))]
@@ -62,14 +83,6 @@ def check_array_like(Z: Any, instead: str = "use scbatchprox.refine") -> None:
             return
         found += f" of {others[0]}"
     raise BadType(f"Expected an array of numbers (cells x coordinates), found {found}.")
-
-
-def is_anndata(value: object) -> bool:
-    """Whether this is an AnnData, or of a class derived from it; does not import anndata."""
-    return any(
-        kind.__name__ == "AnnData" and kind.__module__.split(".")[0] == "anndata"
-        for kind in type(value).__mro__
-    )
 
 
 def _has_values(value: object) -> bool:
@@ -117,7 +130,7 @@ def check_embedding(Z: Any) -> Any:
             f"Expected a value in every entry, found a masked array with {masked} masked entries; fill "
             f"them first."
         )
-    return check_shape(check_dtype(np.asarray(Z)))
+    return check_shape(check_dtype(to_numpy(Z)))
 
 
 def check_dtype(Z: Any) -> Any:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..errors import BadType, BadValue
 from .checks import plain, some_of
+from .tensors import is_tensor, to_numpy
 
 __all__ = ["Labels", "among", "column_labels", "label_array", "population_labels", "union"]
 
@@ -195,6 +196,8 @@ def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
 def _one_dimensional(batch: Any) -> pd.Series[Any]:
     if isinstance(batch, pd.Series):
         return batch
+    if is_tensor(batch):  # pandas would take each of its entries for a label of its own
+        batch = to_numpy(batch)
     if isinstance(batch, str | bytes) or np.ndim(batch) == 0:
         raise BadType(f"Expected one batch label per cell, found the single value {batch!r}.")
     if isinstance(batch, np.ndarray | pd.DataFrame) and batch.ndim != 1:

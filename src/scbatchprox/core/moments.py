@@ -308,9 +308,8 @@ def n_parts(Z: Any, n_batches: int) -> int:
     return int(np.clip(min(by_rows, by_memory), 1, MOST_PARTS))
 
 
-def warn_if_barcodes(moments: Moments) -> None:
-    """Warn when batches are so small that the labels are probably not batches."""
-    n = moments.by_batch.n
+def warn_if_barcodes(n: Ints) -> None:
+    """Warn when batches, of ``n`` (B,) cells, are so small that the labels are probably not batches."""
     if n.size > 1 and np.median(n) < FEW_CELLS:
         warn_user(
             f"Expected batches of cells, found {n.size} batches with a median of "

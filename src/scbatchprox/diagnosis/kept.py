@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MEASURES", "Kept", "kept_columns", "kept_warning"]
 
+#: The variance between the values of a column is only judged if it is this many times what chance gives.
+MIN_SIGNAL = 3.0
 #: What is measured of each column, as it is named in the table of a diagnosis.
 MEASURES = ("confounded", "removed")
 
@@ -39,7 +41,7 @@ class Kept:
         the column's entropy that the batch explains.
     removed
         The part of the variance between the column's values that the refinement removes; negative if it adds
-        some, NaN if there is none to remove.
+        some, NaN if there is hardly any to remove.
     """
 
     name: str
@@ -116,16 +118,17 @@ def _entropy(counts: Floats) -> float:
 
 
 def _removed(before: Moments, after: Moments) -> float:
-    """The part of the variance between groups that is gone."""
-    was, now = _between(before), _between(after)
-    return float(1.0 - now / was) if was > 0 else np.nan
+    """The part of the variance between groups that is gone; NaN if chance gives almost as much."""
+    (was, chance), (now, still) = _between(before), _between(after)
+    if was < MIN_SIGNAL * chance or was == 0:
+        return np.nan
+    return 1.0 - max(now - still, 0.0) / (was - chance)
 
 
-def _between(moments: Moments) -> float:
-    """Sum of squares between groups, less what chance gives."""
+def _between(moments: Moments) -> tuple[float, float]:
+    """Sum of squares between groups, and what chance gives of it."""
     n = moments.n[:, None].astype(float)
     mean = (n * moments.mean).sum(0) / n.sum()
-    within = float(moments.m2.sum())
-    between = float((n * (moments.mean - mean) ** 2).sum())
     groups, cells = moments.n.size, int(moments.n.sum())
-    return max(between - (groups - 1) * within / max(cells - groups, 1), 0.0)
+    chance = (groups - 1) * float(moments.m2.sum()) / max(cells - groups, 1)
+    return float((n * (moments.mean - mean) ** 2).sum()), chance

@@ -204,6 +204,8 @@ class TestInterfaces:
             "batch",
             "--population-key",
             "leiden",
+            "--target",
+            "moment",
             "--out",
             out,
             code=2,

@@ -11,6 +11,7 @@ import pandas as pd
 from ...errors import BadValue
 from ...progress import Progress, silent
 from .overview import scores
+from .scib_scores import BY_LIBRARY
 from .stability_table import stability
 
 __all__ = ["Comparison", "compare"]
@@ -39,6 +40,11 @@ class Comparison:
         first, *others = scores
         return scores[others].sub(scores[first], axis=0)
 
+    @property
+    def missing(self) -> list[str]:
+        """Scores that need scib-metrics, which is not installed."""
+        return [name for name in BY_LIBRARY if name not in self.scores.index]
+
     def long(self) -> pd.DataFrame:
         """Return one table with a number per row: scores of all cells first, then of groups of cells."""
         value, change = (
@@ -63,6 +69,8 @@ def compare(
 ) -> Comparison:
     """Score embeddings of the same cells; the first one is the unrefined embedding.
 
+    Scores whose package is not installed are left out; :attr:`Comparison.missing` names them.
+
     Parameters
     ----------
     embeddings
@@ -77,7 +85,9 @@ def compare(
     before = next(iter(embeddings.values()))
     columns, moved = {}, []
     for done, (name, Z) in enumerate(embeddings.items()):
-        columns[name] = scores(Z, batch, cell_type, before=before, runs=runs, seed=seed)
+        columns[name] = scores(
+            Z, batch, cell_type, before=before, runs=runs, seed=seed, partial=True
+        )
         if done:
             moved.append(stability(before, Z, batch, cell_type).assign(rep=name))
         progress("score", (done + 1) * len(Z), len(embeddings) * len(Z))

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BadValue
+from ...errors import BadValue, MissingExtra
 from ...kernels.arrays import Floats
 from .cells import Cells, embedding
 from .classification import leave_one_batch_out_f1, macro_f1
 from .neighbours import N_NEIGHBOURS, Neighbours, mean_ilisi, mean_kept_in_batch
-from .scib_scores import NEAREST, chosen, scib_of
+from .scib_scores import NEAREST, chosen, scib_library, scib_of
 from .within import mixing_of, over_corrected, variance_kept
 
 __all__ = ["neighbourhood_scores", "scores"]
@@ -26,6 +26,7 @@ def scores(
     profile: str = "full",
     runs: int = 1,
     seed: int = 0,
+    partial: bool = False,
 ) -> dict[str, float]:
     """Score an embedding by classification, by its neighbourhoods, and by scIB.
 
@@ -35,6 +36,9 @@ def scores(
         As for :func:`.scib`; the fast profile applies to all scores.
     runs
         Number of splits, with seeds ``seed``, ``seed + 1``, ...; ``macro_f1`` is the mean over them.
+    partial
+        Leave out scores whose package is not installed (``clisi``, ``ilisi``, ``graph_connectivity``, and
+        the means ``bio``, ``batch`` and ``overall``), instead of an error.
 
     Returns
     -------
@@ -47,9 +51,15 @@ def scores(
     if runs < 1:
         raise BadValue(f"Expected at least one run, found {runs}.")
     cells, first = chosen(Z, batch, cell_type, before, profile, seed)
+    try:
+        library = scib_library()
+    except MissingExtra:
+        if not partial:
+            raise
+        library = None
     near = Neighbours.of(cells.Z, NEAREST)
     f1 = [macro_f1(cells.Z, cells.cell_type, seed=seed + run) for run in range(runs)]
-    by_scib = scib_of(cells, near, first, seed)
+    by_scib = scib_of(cells, near, first, seed, library)
     spread = {"macro_f1_sd": float(np.std(f1))} if runs > 1 else {}
     return {
         "macro_f1": float(np.mean(f1)),

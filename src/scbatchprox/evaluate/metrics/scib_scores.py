@@ -9,6 +9,7 @@ import numpy as np
 
 from ...choices import Profiles
 from ...core.checks import one_of
+from ...core.labels import Labels
 from ...errors import BadValue, MissingExtra
 from ...kernels.arrays import Floats
 from .cells import Cells, embedding, sample
@@ -17,11 +18,13 @@ from .mixing import asw_batch, asw_batch_scib, batch_variance, kbet
 from .neighbours import Neighbours
 from .silhouettes import Silhouettes
 
-__all__ = ["BATCH", "BIO", "FAST_CELLS", "NEAREST", "PROFILES", "scib"]
+__all__ = ["BATCH", "BIO", "BY_LIBRARY", "FAST_CELLS", "NEAREST", "PROFILES", "scib"]
 
 #: The scores whose means are Bio and Batch.
 BIO = ("nmi", "ari", "asw_cell", "isolated_f1", "clisi")
 BATCH = ("asw_batch", "ilisi", "kbet", "graph_connectivity", "pcr")
+#: The scores that scib-metrics computes, and the means that contain them.
+BY_LIBRARY = ("clisi", "ilisi", "graph_connectivity", "bio", "batch", "overall")
 PROFILES = tuple(profile.value for profile in Profiles)
 #: Approximate number of cells that the fast profile scores.
 FAST_CELLS = 5_000
@@ -101,7 +104,8 @@ def scib(
     cells; :func:`.ilisi` takes unweighted shares, as in the paper's formula, and the mean.
     """
     cells, first = chosen(Z, batch, cell_type, before, profile, seed)
-    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), first, seed)
+    library = scib_library()  # before anything is computed
+    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), first, seed, library)
 
 
 def chosen(
@@ -117,18 +121,16 @@ def chosen(
         raise BadValue(
             f"Expected `before` to have the same cells as Z ({len(cells.Z)}), found {len(first)}."
         )
-    _library()  # raises before anything is computed, if the package is missing
     if profile == "full":
         return cells, first
     rows = sample(cells.batch, cells.cell_type, FAST_CELLS, seed)
     return cells.at(rows), None if first is None else first[rows]
 
 
-def scib_of(cells: Cells, near: Neighbours, before: Floats | None, seed: int) -> dict[str, float]:
-    """:func:`scib` from cells and their 89 nearest neighbours."""
-    library = _library()
-    around = _with_self(library, near)
-    graph = around.subset_neighbors(min(_GRAPH, around.n_neighbors))
+def scib_of(
+    cells: Cells, near: Neighbours, before: Floats | None, seed: int, library: Any
+) -> dict[str, float]:
+    """:func:`scib` from cells and their 89 nearest neighbours; without a library, not ``BY_LIBRARY``."""
     batch, cell_type = cells.batch, cells.cell_type
     silhouettes = Silhouettes.of(cells.Z, cell_type, batch)
     found = dict.fromkeys((*BIO, *BATCH), float("nan"))
@@ -139,19 +141,33 @@ def scib_of(cells: Cells, near: Neighbours, before: Floats | None, seed: int) ->
         found["nmi"], found["ari"] = nmi_ari(cells.Z, cell_type, seed)
         found["asw_cell"] = float((silhouettes.types.mean() + 1) / 2)
         found["isolated_f1"] = isolated_f1(near.indices, cell_type, batch)
-        found["clisi"] = float(library.clisi_knn(around, cell_type.codes))
     if batch.batches.size > 1:
         found["asw_batch"] = asw_batch(silhouettes)
-        found["ilisi"] = float(library.ilisi_knn(around, batch.codes))
         found["kbet"] = kbet(cells)
-        found["graph_connectivity"] = float(library.graph_connectivity(graph, cell_type.codes))
         found["pcr"] = 1 - batch_variance(cells.Z, batch)
         others["asw_batch_scib"] = asw_batch_scib(silhouettes, cell_type)
         if before is not None:
             others["pcr_comparison"] = _comparison(before, cells)
+    if library is None:
+        return {name: value for name, value in found.items() if name not in BY_LIBRARY} | others
+    found |= _by_library(library, near, batch, cell_type)
     found["bio"], found["batch"] = _mean(found, BIO), _mean(found, BATCH)
     found["overall"] = 0.6 * found["bio"] + 0.4 * found["batch"]
     return found | others
+
+
+def _by_library(
+    library: Any, near: Neighbours, batch: Labels, cell_type: Labels
+) -> dict[str, float]:
+    around = _with_self(library, near)
+    graph = around.subset_neighbors(min(_GRAPH, around.n_neighbors))
+    found = {}
+    if cell_type.batches.size > 1:
+        found["clisi"] = float(library.clisi_knn(around, cell_type.codes))
+    if batch.batches.size > 1:
+        found["ilisi"] = float(library.ilisi_knn(around, batch.codes))
+        found["graph_connectivity"] = float(library.graph_connectivity(graph, cell_type.codes))
+    return found
 
 
 def _comparison(before: Floats, cells: Cells) -> float:
@@ -165,7 +181,8 @@ def _mean(found: dict[str, float], names: tuple[str, ...]) -> float:
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def _library() -> Any:
+def scib_library() -> Any:
+    """Import scib-metrics; a missing package is an error that names the extra."""
     try:
         with warnings.catch_warnings():
             # umap warns on import about its own missing extras.

@@ -31,6 +31,12 @@ def kind_of(path: str | Path) -> str:
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if name.endswith(suffix):
             return suffix
+    if name.endswith(".h5mu"):
+        raise BadValue(
+            f"Expected a file with one table of cells, found the MuData {Path(path).name!r}; write a "
+            f'modality to its own file, such as mdata["rna"].write_h5ad("rna.h5ad"), or call '
+            f"scbatchprox.refine on the MuData."
+        )
     raise BadValue(
         f"Expected a file with a suffix of {', '.join(SUFFIXES)}, found {Path(path).name!r}."
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...core.anchors import Anchors
-from ...core.checks import check_whole
+from ...core.checks import check_whole, warn_user
 from ...core.exchange import Rounds
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
@@ -28,6 +28,8 @@ __all__ = ["PopulationTarget"]
 
 #: The default weights of the paper, which the settings ``prior`` and ``damping`` refer to.
 DEFAULT_WEIGHTS = Weights()
+#: More batches take minutes, since each is registered: a sentence tells so before it begins.
+MANY_BATCHES = 2_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,6 +80,11 @@ class PopulationTarget(Changed):
         """Return the moments of populations, which are found or given; two passes over the cells."""
         if known is not None:
             self.check(known)
+        if cells.labels.batches.size > MANY_BATCHES:
+            warn_user(
+                f"Expected up to {MANY_BATCHES:,} batches for target='population', found "
+                f"{cells.labels.batches.size:,}: this may take minutes; target='moment' takes seconds."
+            )
         if population is not None:
             old = set() if known is None else set(known.batches.tolist())
             if old & set(cells.labels.batches.tolist()):

@@ -1,0 +1,133 @@
+"""Objects print what a person would ask of them."""
+
+import numpy as np
+import pytest
+
+from scbatchprox import (
+    Adam,
+    Atlas,
+    BatchProx,
+    Exact,
+    Moments,
+    MomentTarget,
+    PopulationTarget,
+    Problem,
+    Weights,
+    diagnose,
+    refine_file,
+)
+
+
+@pytest.fixture
+def cells(rng):
+    Z = rng.normal(size=(600, 5)) + 8.0 * rng.integers(0, 3, size=(600, 1))
+    return Z, np.repeat(["a", "b", "c"], 200)
+
+
+class TestModel:
+    def test_an_unfitted_one_is_its_parameters(self):
+        assert repr(BatchProx(rounds=3)) == "BatchProx(rounds=3)"
+
+    def test_a_fitted_one(self, cells):
+        Z, batch = cells
+        model = BatchProx().fit(Z, batch=batch)
+        said = repr(model)
+        for fact in ("600, 5 coordinates", "3 (a, b, c)", "PopulationTarget(), 10 rounds"):
+            assert fact in said
+        assert f"{model.movement()['relative'].max():.2f} of the spread" in said
+        assert "not examined" in said
+        model.diagnosis_ = diagnose(Z, batch, model=model)
+        levels = model.diagnosis_["verdict"].str.split(":").str[0].value_counts()
+        assert f"verdicts: {levels.iloc[0]} {levels.index[0]}" in repr(model)
+
+    def test_in_a_notebook(self, cells):
+        Z, _ = cells
+        batch = np.repeat(["<b>", "b", "c"], 200)
+        page = BatchProx(target="moment").fit(Z, batch=batch)._repr_mimebundle_()["text/html"]
+        assert "3 (&lt;b&gt;, b, c)" in page
+        assert "(<b>" not in page
+        assert "MomentTarget(), 3 rounds" in page
+
+    def test_a_file_was_examined(self, cells, tmp_path):
+        import anndata as ad
+        import pandas as pd
+
+        Z, batch = cells
+        obs = pd.DataFrame({"batch": batch}, index=np.arange(600).astype(str))
+        ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "x.h5ad")
+        assert "safe" in repr(refine_file(tmp_path / "x.h5ad", "batch"))
+
+
+def test_objects_of_the_corridor(cells):
+    Z, batch = cells
+    moments = Moments.of(Z, batch)
+    problem = Problem.of(moments, MomentTarget()(moments), Weights())
+    solution = Exact().solve(problem, rounds=3)
+    fitted = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
+    for shown, facts in (
+        (moments, ("Moments", "600 cells", "3 batches (a, b, c)", "5 coordinates")),
+        (moments.pooled(), ("Pooled", "600 cells in 3 batches")),
+        (problem.target, ("Target", "3 rows", "5 coordinates")),
+        (problem, ("Problem", "3 rows", "mu=0.001")),
+        (solution, ("Solution", "3 rounds", "not converged")),
+        (solution.history, ("History", "3 rounds", f"to {solution.history.distance[-1]:.3g}")),
+        (fitted.history_, ("the fixed point",)),
+        (fitted.adapter_, ("Adapter", "3 batches (a, b, c)", "5 coordinates")),
+        (fitted.fit_, ("Fit", "600 cells", "MomentTarget()", "the fixed point")),
+        (BatchProx().fit(Z, batch=batch).adapter_, ("60 rows",)),
+    ):
+        assert "\n" not in repr(shown)
+        for fact in facts:
+            assert fact in repr(shown)
+
+
+def test_many_batches_are_not_all_named(cells):
+    shown = repr(Moments.of(cells[0], np.arange(600) % 40))
+    assert "40 batches (0, 1, 2, 3 and 36 more)" in shown
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [PopulationTarget(), PopulationTarget(seed=3), MomentTarget(eps=0.1), Adam(seed=2), Adam()],
+)
+def test_options_print_what_was_changed(rule):
+    assert eval(repr(rule)) == rule
+    assert len(repr(rule)) < 40
+
+
+def test_atlas(cells, tmp_path):
+    atlas = Atlas.create(tmp_path / "lung")
+    atlas.add(*cells)
+    assert repr(atlas) == "<Atlas lung: version 2, 3 batches, 600 cells; target 'population'>"
+
+
+class TestDiagnosis:
+    def test_fits_a_screen_with_whole_verdicts(self, cells, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        Z, batch = cells
+        table = diagnose(Z + 30 * (batch == "b")[:, None], batch, target="moment", rounds=None)
+        lines = str(table).splitlines()
+        assert max(map(len, lines)) <= 80
+        words = " ".join(str(table).split())
+        for verdict in table["verdict"]:
+            assert verdict in words
+        for name in table.columns.drop("verdict"):
+            if table[name].notna().any():
+                assert all(word in words for word in name.split("_"))
+
+    def test_of_many_batches(self, rng):
+        batch = np.repeat(np.arange(60), 30)
+        table = diagnose(rng.normal(size=(1800, 4)), batch)
+        lines = str(table).splitlines()
+        assert "and 20 more batches" in lines
+        assert len(lines) < 80
+        assert "<li>" in table._repr_html_()
+
+    def test_a_selection_is_a_common_data_frame(self, cells):
+        table = diagnose(*cells)
+        assert type(table[["moved"]]).__name__ == "DataFrame"
+        assert repr(table[["moved"]]).splitlines()[0].strip() == "moved"
+
+    def test_labels_are_escaped(self, cells):
+        table = diagnose(cells[0], np.repeat(["<script>", "b", "c"], 200))
+        assert "<script>" not in table._repr_html_()
