@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..core.checks import check_embedding
 from ..core.labels import Labels, population_labels
@@ -44,6 +45,8 @@ class Job:
     key: str
     out: Path | None
     population: Labels | None = None
+    #: Further columns of labels.
+    columns: pd.DataFrame | None = None
 
     @property
     def step(self) -> int:
@@ -84,8 +87,12 @@ def open_job(
     out: str | Path | None,
     labels: str | Path | None,
     population_key: str | None = None,
+    columns: Sequence[str] = (),
 ) -> Iterator[Job]:
-    """Open a file and check all options before the cells are read."""
+    """Open a file and check all options before the cells are read.
+
+    ``columns`` are further columns of labels to read: in a table they are not coordinates.
+    """
     keys = as_keys(batch_key)
     with open_cells(path, labels) as file:
         for name, given, allowed in (
@@ -97,7 +104,8 @@ def open_job(
                     f"Expected {name} only for files that hold several embeddings, found {given!r} "
                     f"for {file.path.name}."
                 )
-        also = [] if population_key is None or population_key in keys else [population_key]
+        also = [key for key in (population_key, *columns) if key is not None and key not in keys]
+        also = list(dict.fromkeys(also))
         source = file.path if labels is None else labels
         with naming(source, file.path):
             obs = file.obs(keys + also)
@@ -119,7 +127,8 @@ def open_job(
         if population_key is not None:
             with naming(source, file.path):
                 population = population_labels(obs[population_key], rows.shape[0])
-        job = Job(file, use_rep, rows, batches, key, _checked_out(out, file), population)
+        place = _checked_out(out, file)
+        job = Job(file, use_rep, rows, batches, key, place, population, obs[list(columns)])
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, batches.batches.size, job.step, key,
