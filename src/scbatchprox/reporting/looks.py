@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["COLOURS", "MARKERS", "looks"]
 
 #: Their lightness differs little, so that all are seen on white and on black; hues are far apart.
-COLOURS = ("#0077BB", "#D55E00", "#009E73", "#B0579A", "#8A7A00", "#3A9FD0", "#DD5566", "#7A7A85")
+COLOURS = ("#0077BB", "#D55E00", "#009E73", "#B0579A", "#8A7A00", "#3899CA", "#DD5566", "#7A7A85")
 #: Markers of Bokeh, and the signs that look like them.
 MARKERS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", "inverted_triangle": "▼"}
 

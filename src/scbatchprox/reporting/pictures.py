@@ -41,7 +41,6 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
         ColumnDataSource,
         CustomJS,
         CustomJSHover,
-        DataRange1d,
         RadioButtonGroup,
     )
 
@@ -55,7 +54,7 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
              for labels in (drawn.batch, types)]  # fmt: skip
     tooltips = [("batch", "@batch{custom}"), (type_name or "", "@type{custom}")]
     tooltips = [*tooltips[: 2 if type_name else 1], ("moved", "@moved{0.00} of the batch's spread")]
-    ranges = {"x_range": DataRange1d(), "y_range": DataRange1d()}
+    ranges = {f"{axis}_range": _range(drawn, i) for i, axis in enumerate("xy")}
     plots, glyphs = {}, []
     for place in ("before", "after"):
         plot = _plot(place, ranges)
@@ -92,6 +91,15 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
 def moved_limit(drawn: Drawn) -> float:
     """Return the distance from which on cells have the last colour."""
     return float(np.quantile(drawn.moved, MOST_MOVED)) or 1.0
+
+
+def _range(drawn: Drawn, axis: int) -> Any:
+    """Return a range that holds the cells of both plots; it stays when some are hidden."""
+    from bokeh.models import Range1d
+
+    both = np.concatenate([drawn.before[:, axis], drawn.after[:, axis]])
+    margin = 0.04 * float(np.ptp(both)) or 1.0
+    return Range1d(float(both.min()) - margin, float(both.max()) + margin)
 
 
 def _columns(drawn: Drawn, types: Labels, order: Any) -> dict[str, Any]:
@@ -176,7 +184,7 @@ def _chips(n: int) -> Any:
         ":host{color:inherit;font:inherit;max-height:19em;overflow:auto;width:100%!important}"
         "label{display:flex;gap:.5em;align-items:baseline;padding:.15em .2em;overflow-wrap:anywhere}"
         "label span{position:static!important;min-width:0}span::before{margin-right:.4em}"
-        "input:focus-visible{outline:3px solid #3A9FD0;outline-offset:2px}"
+        "input:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
     )
     return InlineStyleSheet(css=base + "".join(rules))
 
@@ -187,7 +195,7 @@ def _buttons() -> Any:
     return InlineStyleSheet(
         css=".bk-btn{font:inherit;color:inherit;background:transparent;border-color:#808080}"
         ".bk-btn.bk-active{background:#0067A5;color:#fff}"
-        ".bk-btn:focus-visible{outline:3px solid #3A9FD0;outline-offset:2px}"
+        ".bk-btn:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
     )
 
 
