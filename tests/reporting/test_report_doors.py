@@ -117,6 +117,27 @@ def test_a_record_without_a_diagnosis_is_diagnosed(plain):
     assert len(verdicts(html)) >= 3
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("row_batch", ["a", "b", "z"], "found a damaged one"),
+        ("scale", np.ones((3, 2)), "found a damaged one"),
+        ("scale", "text", "found a damaged one"),
+        ("shift", np.full((3, 6), np.nan), "found a damaged one"),
+        ("batches", 5, None),
+        ("params", "text", None),
+    ],
+)
+def test_damaged_records(plain, name, value, message):
+    refine(plain, "batch", target="moment", diagnose=False)
+    plain.uns["X_pca_batchprox"][name] = value
+    if message is None:
+        assert "was not written anywhere" in report(plain, "batch", view="pca")
+    else:
+        with pytest.raises(scbatchprox.InputError, match=message):
+            report(plain, "batch", view="pca")
+
+
 @pytest.mark.parametrize("change", ["params", "no record", "other key", "other batches"])
 def test_why_a_refined_embedding_is_not_shown(plain, change):
     refine(plain, "batch" if change != "other key" else "sex", target="moment", diagnose=False)

@@ -62,7 +62,8 @@ def gather(
         model = BatchProx(**params)
         fit = model.fit_moments(model.describe(source.cells)).fit_
         described, table = params_as_json(model.get_params(deep=False)), None
-    if table is None:
+    # A diagnosis that was made without these columns does not tell what happens to them.
+    if table is None or not {f"{name} confounded" for name in keep} <= set(table):
         table = diagnosis(fit, source.cells, seed=seed)
     types = None if label_key is None else _types(source.columns[label_key])
     drawn, scores = _drawn(source, fit, types, stored, view, seed)
