@@ -12,7 +12,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower experiments-quick dist fuzz fuzz-quick clean
+.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -53,6 +53,12 @@ test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch
 test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
 	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal tests/federated/flower tests/federated/test_demo.py
 
+test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is installed by apt-get if root runs this
+	@command -v chromium || command -v google-chrome || { [ "$$(id -u)" = 0 ] && command -v apt-get && \
+	  apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null || \
+	  { echo "Expected Chromium to open reports in, found none; on Debian: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -q -m browser tests/reporting
+
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
 
@@ -79,7 +85,7 @@ $(VENV)/.made $(BENCH)/.made $(FLOWER)/.made: %/.made:
 	$(PYTHON) -m venv $*
 	@touch $@
 
-$(VENV)/.report $(VENV)/.test $(VENV)/.test,interop $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pyproject.toml | $(VENV)/.made
+$(VENV)/.report $(VENV)/.test $(VENV)/.test,interop $(VENV)/.browser $(VENV)/.lint $(VENV)/.dist: $(VENV)/.%: pyproject.toml | $(VENV)/.made
 	$(BIN)/python $(PIP) -e '.[$*]'
 	@touch $@
 

@@ -39,14 +39,17 @@ NEEDED = {
     "scvi": ("scvi",),
     "torch": ("torch",),
     "flower": ("flwr",),
+    "browser": ("playwright",),
 }
+#: Tests that run only if their marker is asked for, and why.
+ASKED = {"memory": "takes minutes: make test-heavy", "browser": "needs Chromium: make test-browser"}
 
 
 def pytest_collection_modifyitems(config, items):
-    if "memory" not in config.option.markexpr:
+    for name, reason in ASKED.items():
         for item in items:
-            if item.get_closest_marker("memory"):
-                item.add_marker(pytest.mark.skip(reason="takes minutes: make test-heavy"))
+            if name not in config.option.markexpr and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
     for name, packages in NEEDED.items():
         missing = [package for package in packages if find_spec(package) is None]
         if missing:

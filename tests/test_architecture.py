@@ -28,6 +28,7 @@ LAYERS = [
     {"upstream"},
     {"atlas", "federated"},
     {"plots", "evaluate"},
+    {"reporting"},
     {"bench"},
     {"__init__", "cli", "__main__"},
 ]
@@ -156,7 +157,7 @@ def test_importing_configures_nothing():
 #: Packages that are slow to import, so they are imported only when needed.
 HEAVY = {
     "numpy", "numba", "sklearn", "scipy", "scipy.stats", "pandas", "anndata", "h5py", "zarr", "dask",
-    "torch", "matplotlib",
+    "torch", "matplotlib", "bokeh",
 }  # fmt: skip
 
 
@@ -171,6 +172,7 @@ HEAVY = {
         "inspect --help",
         "demo --help",
         "evaluate --help",
+        "report --help",
         "bench --help",
         "atlas --help",
         "atlas add --help",

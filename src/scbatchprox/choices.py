@@ -6,7 +6,7 @@ from enum import StrEnum
 
 __all__ = [
     "EXPERIMENTS", "MIN_SHARED", "N_COMPONENTS", "N_HVGS", "N_LATENT", "Genes", "Methods", "Profiles",
-    "Solvers",
+    "Solvers", "Views",
 ]  # fmt: skip
 
 #: Numbers of coordinates of a PCA (as in the paper) and of scVI, and of highly variable genes.
@@ -42,6 +42,14 @@ class Profiles(StrEnum):
 
     full = "full"
     fast = "fast"
+
+
+class Views(StrEnum):
+    """Axes of the pictures in a report."""
+
+    auto = "auto"
+    umap = "umap"
+    pca = "pca"
 
 
 #: Experiments of ``scbatchprox bench``, in the order in which ``--all`` runs them.

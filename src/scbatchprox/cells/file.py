@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..core.checks import check_embedding
 from ..core.labels import Labels, column_labels, population_labels
@@ -45,6 +46,8 @@ class Job:
     out: Path | None
     population: Labels | None = None
     keep: Mapping[str, Labels] = field(default_factory=dict)
+    #: Further columns of labels.
+    columns: pd.DataFrame | None = None
 
     @property
     def step(self) -> int:
@@ -86,8 +89,12 @@ def open_job(
     labels: str | Path | None,
     population_key: str | None = None,
     keep: str | Sequence[str] | None = None,
+    columns: Sequence[str] = (),
 ) -> Iterator[Job]:
-    """Open a file and check all options before the cells are read."""
+    """Open a file and check all options before the cells are read.
+
+    ``columns`` are further columns of labels to read: in a table they are not coordinates.
+    """
     keys = as_keys(batch_key)
     with open_cells(path, labels) as file:
         for name, given, allowed in (
@@ -100,7 +107,7 @@ def open_job(
                     f"for {file.path.name}."
                 )
         kept = [] if keep is None else as_keys(keep, "column to keep")
-        also = ([] if population_key is None else [population_key]) + kept
+        also = [key for key in (population_key, *kept, *columns) if key is not None]
         source = file.path if labels is None else labels
         with naming(source, file.path):
             obs = file.obs(list(dict.fromkeys(keys + also)))
@@ -123,9 +130,9 @@ def open_job(
             with naming(source, file.path):
                 population = population_labels(obs[population_key], rows.shape[0])
         with naming(source, file.path):
-            columns = column_labels({name: obs[name] for name in kept}, rows.shape[0])
-        place = _checked_out(out, file)
-        job = Job(file, use_rep, rows, batches, key, place, population, columns)
+            to_keep = column_labels({name: obs[name] for name in kept}, rows.shape[0])
+        place, more = _checked_out(out, file), obs[list(columns)]
+        job = Job(file, use_rep, rows, batches, key, place, population, to_keep, more)
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, batches.batches.size, job.step, key,

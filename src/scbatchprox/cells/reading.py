@@ -54,14 +54,14 @@ class LocalCells:
             for lo, block in self.chunks():
                 drawing.add(lo, block)
                 self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
-            self._samples[key] = drawing.sample(self._take)
+            self._samples[key] = drawing.sample(self.take)
         return self._samples[key]
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
         """As :meth:`sample`."""
         return self.sample(most, seed)
 
-    def _take(self, rows: Ints) -> np.ndarray:
+    def take(self, rows: Ints) -> np.ndarray:
         """Read some rows, given in increasing order, in one pass over the file."""
         found = []
         for lo, block in self.chunks():
@@ -87,7 +87,7 @@ class LocalCells:
             total = more if total is None else total.merge(more)
             self.progress("moments", lo + block.shape[0], self.job.rows.shape[0])
         if drawing is not None:
-            self._samples[drawing.most.tobytes(), drawing.seed] = drawing.sample(self._take)
+            self._samples[drawing.most.tobytes(), drawing.seed] = drawing.sample(self.take)
         assert total is not None  # open_job refuses an embedding without rows
         return total
 

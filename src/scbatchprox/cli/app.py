@@ -19,6 +19,7 @@ from .embed import embed
 from .evaluate import evaluate
 from .federated import federated
 from .output import Output
+from .report import report
 from .usage import PlainGroup
 
 if TYPE_CHECKING:
@@ -255,6 +256,10 @@ app.command(
     epilog="Example: `scbatchprox evaluate refined.h5ad --batch-key sample --label-key cell_type "
     "--reps X_pca,X_pca_batchprox`"
 )(evaluate)
+app.command(
+    epilog="Example: `scbatchprox report cells.h5ad --batch-key sample --label-key cell_type "
+    "-o report.html`"
+)(report)
 app.command(epilog="Example: `scbatchprox bench classify --data my.h5ad --out results`")(bench)
 
 

@@ -15,9 +15,9 @@ from ..core.labels import Labels
 from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
-from ..kernels.kmeans import kmeans
 from ..targets.population.find import looked_at
 from .evidence import Evidence, evidence
+from .groups import CENTRE_GROUPS, groups_of
 from .kept import MEASURES, Kept, kept_columns
 from .limits import (
     DIFFERENT,
@@ -35,8 +35,6 @@ from .quick_look import QuickLook
 
 __all__ = ["composition_warning", "diagnosis", "quick_warning"]
 
-#: Groups of centres on which compositions are compared, and rounds of the k-means that finds them.
-CENTRE_GROUPS, CENTRE_GROUP_ROUNDS = 20, 10
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
 #: Batches that a warning names.
@@ -133,13 +131,8 @@ def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
     n, batch = populations.n[keep], (np.cumsum(known) - 1)[populations.batch[keep]]
     X = found.moved[keep]
     X = X - np.average(X, axis=0, weights=n)
-    n_groups = int(np.clip(n.size // known.sum() // 3, 2, CENTRE_GROUPS))
-    centres, mass = found.consensus.sums.mean[0], found.consensus.mass[0]
-    C = np.where(mass[:, None] > 0, centres - np.average(centres, axis=0, weights=mass), 0.0)
-    rng = np.random.default_rng(seed)
-    group_means = kmeans(C.astype(np.float32), mass, n_groups, CENTRE_GROUP_ROUNDS, rng)
-    group = squared_distances(C, group_means).argmin(1)[found.centre[keep]]
-    counts, squares = np.zeros((2, known.sum(), len(group_means)))
+    group, n_groups = groups_of(found, keep, int(known.sum()), seed)
+    counts, squares = np.zeros((2, known.sum(), n_groups))
     np.add.at(counts, (batch, group), n)
     np.add.at(squares, (batch, group), n.astype(np.float64) ** 2)
     of_batch = counts.sum(1, keepdims=True)

@@ -86,6 +86,10 @@ class CellFile(ABC):
     ) -> AbstractContextManager[Writer]:
         """Open a writer for a result: in a copy of this file at ``out``, or in this file if ``None``."""
 
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Return the record that was written with a result, if there is one."""
+        return None
+
     def default_key(self, use_rep: str | None) -> str:
         """Return the default name of a result."""
         return f"{use_rep or self.default_rep}_batchprox"

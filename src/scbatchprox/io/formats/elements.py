@@ -18,7 +18,7 @@ from .base import Rows
 from .encoding import BLOCK_LABELS, Encoder
 from .stored import check_stored, child, path_of
 
-__all__ = ["stored_obs", "stored_rows"]
+__all__ = ["stored_obs", "stored_record", "stored_rows"]
 
 
 class StoredRows:
@@ -87,6 +87,19 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
         available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
         require_columns(keys, available)
         return pd.DataFrame({key: _column(obs, key) for key in keys})
+
+
+def stored_record(group: Any, key: str) -> dict[str, Any] | None:
+    """Read the record of a result from an AnnData group; ``None`` if there is no such result or record."""
+    with reading(path_of(group)):
+        obsm, uns = (child(group, name) if name in group else {} for name in ("obsm", "uns"))
+        # An entry from another program may not be a group.
+        if key not in obsm or key not in uns or not hasattr(child(uns, key), "keys"):
+            return None
+        record = child(uns, key)
+        check_stored(record, key)
+        found: dict[str, Any] = read_elem(record)
+        return found
 
 
 def _column(obs: Any, key: str) -> Any:

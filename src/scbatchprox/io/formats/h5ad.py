@@ -29,7 +29,7 @@ from ...errors import BadValue, InUse
 from ..atomic import replacing
 from ..locks import share, unlock
 from .base import CellFile, Rows, Writer
-from .elements import stored_obs, stored_rows
+from .elements import stored_obs, stored_record, stored_rows
 from .journal import JournaledFile, deferred_signals, journal_of, recover
 
 __all__ = ["H5adFile", "changing"]
@@ -85,6 +85,10 @@ class H5adFile(CellFile):
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
         """Read some columns of ``obs``."""
         return stored_obs(self._file, keys)
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Read ``uns[key]``, if ``obsm`` has the result."""
+        return stored_record(self._file, key)
 
     @contextmanager
     def writer(

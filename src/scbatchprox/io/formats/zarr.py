@@ -19,7 +19,7 @@ from ...errors import BadValue, InUse
 from ..atomic import sync_folder
 from ..locks import locked, unlock
 from .base import CellFile, Rows, Writer
-from .elements import stored_obs, stored_rows
+from .elements import stored_obs, stored_record, stored_rows
 from .journal import deferred_signals
 from .zarr_place import begin, check_store_place, put, restore, sweep
 from .zarr_place import discard as _remove
@@ -76,6 +76,10 @@ class ZarrFile(CellFile):
         """Read some columns of ``obs``."""
         self._note(*(f"obs/{key}" for key in keys))
         return stored_obs(self._group, keys)
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Read ``uns[key]``, if ``obsm`` has the result."""
+        return stored_record(self._group, key)
 
     @contextmanager
     def writer(

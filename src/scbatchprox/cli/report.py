@@ -1,0 +1,92 @@
+"""The command ``scbatchprox report``: one HTML file on what a refinement does."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..choices import Views
+from . import options as o
+from .output import Output
+
+__all__ = ["report"]
+
+
+def report(
+    path: o.In,
+    batch_key: o.BatchKey,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The report, an .html file.", rich_help_panel="Files"),
+    ],
+    label_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the type of each cell, for names and scores.", rich_help_panel="Files"
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column whose differences should survive, such as a condition; may be repeated.",
+            rich_help_panel="Files",
+        ),
+    ] = None,
+    use_rep: o.UseRep = None,
+    key_added: o.KeyAdded = None,
+    labels: o.LabelsFile = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Refine anew with this target, moment or population. By default a refined embedding in "
+            "the file is shown, and otherwise the default target is used.",
+            rich_help_panel="Method",
+        ),
+    ] = None,
+    view: Annotated[
+        Views,
+        typer.Option(
+            help="Axes of the pictures. auto: UMAPs in the file, or a UMAP if umap-learn is installed, "
+            "or else principal axes.",
+            rich_help_panel="Output",
+        ),
+    ] = Views.auto,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.", rich_help_panel="Method")] = 0,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Write a report on what a refinement does to each batch; IN is not changed."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
+        o.check_different(path=path, labels=labels, out=out)
+        with output.progress() as progress:
+            from ..reporting.door import report as write
+
+            write(
+                path,
+                batch_key,
+                label_key=label_key,
+                keep=keep or (),
+                use_rep=use_rep,
+                key_added=key_added,
+                out=out,
+                labels=labels,
+                view=view.value,
+                seed=seed,
+                progress=progress,
+                call=shlex.join(["scbatchprox", *map(_name, sys.argv[1:])]),
+                **({} if target is None else {"target": target}),
+            )
+        size = out.stat().st_size
+        output.print_line(f"wrote {out} ({size / 1e6:.1f} MB)")
+        output.print_json({"written": str(out), "bytes": size})
+
+
+def _name(word: str) -> str:
+    """Return a path without its folders, which are nobody else's business."""
+    return Path(word).name if "/" in word else word

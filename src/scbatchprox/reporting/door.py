@@ -1,0 +1,130 @@
+"""The report of an AnnData or of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..api.estimator import BatchProx
+from ..core.checks import one_of
+from ..diagnosis.look import sample_sizes
+from ..errors import BadValue, MissingExtra
+from ..io.atomic import check_place, replacing
+from ..kernels.arrays import Ints
+from ..progress import Progress, silent
+from ..targets.by_name import target_of
+from .views import VIEWS
+
+if TYPE_CHECKING:
+    import anndata as ad
+
+__all__ = ["report"]
+
+
+def report(
+    data: ad.AnnData | str | Path,
+    batch_key: str | Sequence[str],
+    *,
+    label_key: str | None = None,
+    keep: str | Sequence[str] = (),
+    use_rep: str | None = None,
+    key_added: str | None = None,
+    out: str | Path | None = None,
+    labels: str | Path | None = None,
+    view: str = "auto",
+    seed: int = 0,
+    progress: Progress = silent,
+    call: str | None = None,
+    **params: Any,
+) -> str | Path:
+    """Show what a refinement does to each batch, in one HTML file that can be sent to others.
+
+    If the data have a refined embedding with its record, as :func:`scbatchprox.refine` writes them, this is
+    shown. Otherwise the cells are refined for the report. The data are never changed.
+
+    Parameters
+    ----------
+    data
+        An AnnData, or the path of a file that :func:`scbatchprox.refine_file` can refine. A file is read in
+        parts.
+    batch_key
+        Column with the batch of each cell; several columns mean their combination.
+    label_key
+        Column with the type of each cell, for colours, compositions and scores.
+    keep
+        Columns whose differences should survive (condition, tissue): the report says whether they can be
+        told apart from the batches.
+    use_rep, key_added
+        Names of the unrefined and the refined embedding.
+    out
+        Path of the report, an ``.html`` file. Without it the HTML is returned.
+    labels
+        A second file with the labels, for a file without.
+    view
+        ``"umap"``, ``"pca"``, or ``"auto"``: the UMAPs ``X_umap`` and ``X_umap_batchprox`` of the data if
+        both are there, else a UMAP of a sample if umap-learn is installed, else two principal axes.
+    seed
+        Seed of the samples.
+    progress
+        Called after every chunk of rows of a file.
+    call
+        What the report says that it was made by.
+    params
+        Parameters of the :class:`scbatchprox.BatchProx` to fit. With any of them a stored refined embedding
+        is not used.
+
+    Returns
+    -------
+    ``out`` as a path, or the HTML.
+    """
+    one_of("view", view, VIEWS)
+    if out is not None:
+        out = _checked(Path(out))
+    _check_installed()
+    # Imported when they are used: the scores need scikit-learn's classifiers.
+    from .gather import gather
+    from .page import page
+    from .source import opened
+
+    kept = [keep] if isinstance(keep, str) else list(keep)
+    columns = list(dict.fromkeys(name for name in [label_key, *kept] if name is not None))
+    rule = target_of(BatchProx(**params).target)
+
+    def sizes(n_cells: Ints) -> Ints | None:
+        return sample_sizes(rule, True, n_cells)
+
+    with opened(data, batch_key, columns, use_rep, key_added, labels, progress, sizes) as source:
+        made = call or _call(source.name, batch_key, label_key, kept, params)
+        facts = gather(source, batch_key, label_key, kept, params, view=view, seed=seed, call=made)
+    html = page(facts)
+    if out is None:
+        return html
+    with replacing(out) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return out
+
+
+def _checked(out: Path) -> Path:
+    """Check the place of the report before the cells are read."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise BadValue(f"Expected a report that ends in .html, found {out.name!r}.")
+    check_place(out)
+    if not out.resolve().parent.is_dir():
+        raise BadValue(f"Expected a folder for the report, found none at {out.parent}.")
+    return out
+
+
+def _check_installed() -> None:
+    try:
+        import bokeh  # noqa: F401
+    except ImportError:
+        raise MissingExtra("bokeh to make a report with", "report") from None
+
+
+def _call(name: str, batch_key: Any, label_key: str | None, keep: Any, params: Any) -> str:
+    """Return the call in Python, as far as it changes what is shown."""
+    what = repr(name) if "." in name else "adata"
+    given = {"label_key": label_key, "keep": keep} | params
+    options = [f"{key}={value!r}" for key, value in given.items() if value]
+    return f"scbatchprox.report({', '.join([what, repr(batch_key), *options])})"

@@ -1,0 +1,181 @@
+"""Gathers the facts of a report from the cells."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .._version import __version__
+from ..api.estimator import BatchProx
+from ..cells.keys import as_keys
+from ..cells.memory import MemoryCells
+from ..core.fit import Fit
+from ..core.labels import Labels, column_labels
+from ..diagnosis.evidence import evidence
+from ..diagnosis.groups import group_counts
+from ..diagnosis.table import diagnosis
+from ..io.model_file import params_as_json
+from ..targets.population.find import looked_at
+from ..upstream.base import digest
+from .facts import Drawn, Facts, Scores
+from .recorded import reason_against, recorded_fit, recorded_table
+from .scored import scored
+from .source import Source
+from .views import AXES, MAX_CELLS, MAX_UMAP_CELLS, chosen_rows, chosen_view, placed
+
+__all__ = ["gather"]
+
+#: The label of cells without a type.
+NO_LABEL = "no label"
+
+
+def gather(
+    source: Source,
+    batch_key: str | Sequence[str],
+    label_key: str | None,
+    keep: Sequence[str],
+    params: dict[str, Any],
+    *,
+    view: str = "auto",
+    seed: int = 0,
+    call: str = "",
+) -> Facts:
+    """Return all that a report shows; ``params`` are those of :class:`BatchProx`.
+
+    With ``params`` the cells are refined by these. Without, a refined embedding of the data is shown if it
+    has a record, and otherwise one is made with the default parameters. Nothing is written.
+    """
+    labels = source.cells.labels
+    reason = reason_against(source.record, source.key, batch_key, labels)
+    stored = source.record is not None and reason is None and not params
+    if stored:
+        assert source.record is not None
+        fit, described = recorded_fit(source.record, source.cells), dict(source.record["params"])
+        table = recorded_table(source.record, labels)
+    else:
+        model = BatchProx(**params)
+        fit = model.fit_moments(model.describe(source.cells)).fit_
+        described, table = params_as_json(model.get_params(deep=False)), None
+    # A diagnosis that was made without these columns does not tell what happens to them.
+    if table is None or not {f"{name} confounded" for name in keep} <= set(table):
+        columns = {name: source.columns[name] for name in keep}
+        table = diagnosis(
+            fit, source.cells, seed=seed, keep=column_labels(columns, labels.codes.size)
+        )
+    types = None if label_key is None else _types(source.columns[label_key])
+    drawn, scores = _drawn(source, fit, types, stored, view, seed)
+    counts = _groups(fit, source, seed) if types is None else _counts(labels, types)
+    return Facts(
+        name=source.name,
+        n_cells=int(labels.codes.size),
+        n_dims=source.n_dims,
+        use_rep=source.use_rep,
+        key=source.key,
+        stored=stored,
+        note=None if source.record is None or stored else _note(reason, source.key),
+        batch_key=" | ".join(as_keys(batch_key)),
+        label_key=label_key,
+        table=table,
+        drawn=drawn,
+        counts=counts,
+        counted="consensus group" if label_key is None else label_key,
+        kept={name: _counts(labels, _types(source.columns[name])) for name in keep},
+        scores=scores,
+        params={str(name): _text(value) for name, value in described.items()},
+        provenance=_provenance(source, fit, call),
+    )
+
+
+def _note(reason: str | None, key: str) -> str:
+    start = reason or f"There is a refined embedding {key!r}, but parameters were given"
+    return f"{start}. So this report shows a new refinement, which was not written anywhere."
+
+
+def _types(column: pd.Series) -> Labels:
+    """Encode a column; cells without a value get one of their own."""
+    texts = column.astype("category")
+    missing = texts.isna()
+    if missing.any():
+        texts = texts.cat.rename_categories(str)
+        texts = texts.cat.add_categories([c for c in [NO_LABEL] if c not in texts.cat.categories])
+        texts = texts.fillna(NO_LABEL)
+    return Labels.of(texts, len(texts))
+
+
+def _counts(labels: Labels, types: Labels) -> pd.DataFrame:
+    """Cells of each batch and type, the most frequent type first."""
+    size = labels.batches.size, types.batches.size
+    pair = labels.codes.astype(np.int64) * size[1] + types.codes
+    counts = np.bincount(pair, minlength=size[0] * size[1]).reshape(size)
+    order = np.argsort(-counts.sum(0), kind="stable")
+    return pd.DataFrame(counts[:, order], labels.batches.tolist(), types.batches[order].tolist())
+
+
+def _groups(fit: Fit, source: Source, seed: int) -> pd.DataFrame:
+    """Cells of each batch and consensus group, the largest group first: the diagnosis compares these."""
+    sample = source.cells.sample(looked_at(source.cells.labels.n), seed)
+    found = evidence(fit, MemoryCells(sample.cells, sample.labels), seed)
+    counts = group_counts(found, seed)
+    at = np.searchsorted(found.populations.batches, source.cells.labels.batches)
+    size = np.nansum(counts, axis=0)
+    order = [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > 0]
+    names = [str(i + 1) for i in range(len(order))]
+    return pd.DataFrame(counts[at][:, order], source.cells.labels.batches.tolist(), names)
+
+
+def _drawn(
+    source: Source, fit: Fit, types: Labels | None, stored: bool, view: str, seed: int
+) -> tuple[Drawn, Scores | None]:
+    """Return the cells of the pictures, and scores of both embeddings on those with a type."""
+    labels = source.cells.labels
+    umaps = "X_umap", f"X_umap{source.key.removeprefix(source.use_rep)}"
+    view = chosen_view(view, all(map(source.has, umaps)))
+    rows = chosen_rows(labels, MAX_UMAP_CELLS if view == "umap" else MAX_CELLS, seed)
+    own = labels.at(rows)
+    before = source.take(source.use_rep, rows)
+    after = source.take(source.key, rows) if stored else fit.adapter.apply(before, own)
+    before, after = (np.asarray(Z, np.float64) for Z in (before, after))
+    of_type = None if types is None else types.at(rows)
+    scores = None if of_type is None else scored(before, after, own, of_type, NO_LABEL, seed)
+    if view == "stored":
+        first, second = (np.asarray(source.take(name, rows), np.float64)[:, :2] for name in umaps)
+    else:
+        first, second = placed(before, after, view, seed)
+    moments = fit.moments.by_batch
+    spread = np.sqrt((moments.m2 / moments.n[:, None]).sum(1))[own.codes]
+    distance = np.sqrt(((after - before) ** 2).sum(1))
+    moved = np.divide(distance, spread, out=np.zeros_like(distance), where=spread > 0)
+    return Drawn(first, second, own, of_type, moved, AXES[view]), scores
+
+
+def _provenance(source: Source, fit: Fit, call: str) -> dict[str, str]:
+    adapter = fit.adapter
+    arrays = {"scale": adapter.scale, "shift": adapter.shift}
+    if adapter.anchors is not None:
+        arrays |= {"anchors": adapter.anchors, "bandwidth": np.asarray(adapter.bandwidth)}
+    batches = [str(batch) for batch in adapter.batches.tolist()]
+    packages = ("numpy", "scikit-learn", "anndata", "bokeh")
+    return {
+        "cells from": f"{source.name} ({source.dtype})",
+        "made by": call,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "scbatchprox": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "fingerprint of the adapter": digest("adapter", arrays, batches),
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a parameter as text."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "fixed point" if value is None else str(value)

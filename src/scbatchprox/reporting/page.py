@@ -1,0 +1,61 @@
+"""The page: facts, pictures and tables in one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from ..errors import MissingExtra
+from .facts import Facts
+from .tables import batch_table, composition, score_rows
+from .words import verdict
+
+__all__ = ["page"]
+
+#: Parts of BokehJS that are used: plots, widgets and tables.
+COMPONENTS = ["bokeh", "bokeh-widgets", "bokeh-tables"]
+
+
+def page(facts: Facts) -> str:
+    """Return the report as HTML. Everything that comes from data is escaped by the template."""
+    try:
+        from bokeh.embed import components
+        from bokeh.resources import Resources
+        from jinja2 import Environment
+        from markupsafe import Markup
+    except ImportError:
+        raise MissingExtra("bokeh to make a report with", "report") from None
+    from .pictures import DISTANCES, moved_limit, scatter
+    from .sortable import sortable
+
+    models = scatter(facts.drawn, facts.label_key) | sortable(facts)
+    script, places = components(models)
+    code = Resources(mode="inline", components=COMPONENTS).js_raw
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_text("page.html"))
+    return template.render(
+        facts=facts,
+        verdict=verdict(facts),
+        table=batch_table(facts),
+        composition=composition(facts.counts),
+        kept={name: composition(counts) for name, counts in facts.kept.items()},
+        scores=None if facts.scores is None else score_rows(facts.scores),
+        distinct=_distinct(facts),
+        distances=DISTANCES,
+        most_moved=moved_limit(facts.drawn),
+        style=Markup(_text("style.css")),
+        libraries=[Markup(part) for part in code],
+        script=Markup(script),
+        places={name: Markup(place) for name, place in places.items()},
+    )
+
+
+def _distinct(facts: Facts) -> float | None:
+    """Part of the variance that is between groups of populations; the same for all batches."""
+    values = facts.table["distinct"].dropna().tolist() if "distinct" in facts.table else []
+    return float(values[0]) if values else None
+
+
+def _text(name: str) -> str:
+    found: Any = resources.files(__package__).joinpath(name)
+    return str(found.read_text(encoding="utf-8"))

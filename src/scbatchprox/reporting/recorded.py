@@ -1,0 +1,82 @@
+"""A refinement that was made before, from the record that was written with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..cells.keys import as_keys
+from ..core.adapter import Adapter
+from ..core.anchors import Anchors
+from ..core.fit import Fit, Method
+from ..core.labels import Labels
+from ..core.problem import Weights
+from ..core.solvers import Exact, History
+from ..core.target import Cells
+from ..errors import BadValue
+from ..targets.by_name import target_of
+
+__all__ = ["reason_against", "recorded_fit", "recorded_table"]
+
+#: Entries of a record that describe the adapter.
+NEEDED = ("params", "batches", "row_batch", "scale", "shift")
+
+
+def reason_against(record: Any, key: str, batch_key: Any, labels: Labels) -> str | None:
+    """Say why a stored refined embedding cannot be shown, or ``None`` if it can."""
+    start = f"There is a refined embedding {key!r}"
+    if not isinstance(record, Mapping) or not set(NEEDED) <= set(record):
+        return f"{start} without a record of the adapter that made it"
+    if not isinstance(record["params"], Mapping):
+        return f"{start} without a record of its parameters"
+    used = [str(name) for name in np.atleast_1d(record["params"].get("batch_key", []))]
+    if used != as_keys(batch_key):
+        return f"{start} that was made for other batches ({', '.join(used) or 'unknown'})"
+    if np.asarray(record["batches"]).tolist() != labels.batches.tolist():
+        return f"{start} that was made when there were other batches"
+    return None
+
+
+def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
+    """Return the refinement of a record as a fit of these cells; it has no consensus and no history."""
+    batches = cells.labels.batches
+    try:
+        position = {str(batch): i for i, batch in enumerate(batches.tolist())}
+        row_batch = np.array([position[str(batch)] for batch in np.asarray(record["row_batch"])])
+        scale, shift = (np.asarray(record[name], np.float64) for name in ("scale", "shift"))
+        anchors, bandwidth = (
+            None if record.get(name) is None else np.asarray(record[name], np.float64)
+            for name in ("anchors", "bandwidth")
+        )
+        adapter = Adapter(batches, row_batch, scale, shift, anchors, bandwidth)
+        strength = float(record["params"].get("strength", 1.0))
+    except (BadValue, ValueError, KeyError, TypeError) as error:
+        raise BadValue(
+            f"Expected the record of a refinement, found a damaged one ({error})."
+        ) from error
+    moments = cells.moments(None if anchors is None else Anchors(batches, row_batch, anchors))
+    if moments.n_dims != adapter.n_dims:
+        raise BadValue(
+            f"Expected the record of a refinement of {moments.n_dims} coordinates, found one of "
+            f"{adapter.n_dims}."
+        )
+    params = record["params"]
+    # A target with options is recorded as a text such as "PopulationTarget(...)".
+    name = "population" if "population" in str(params.get("target")).lower() else "moment"
+    method = Method(target_of(name), Exact(), 1, Weights(), strength)
+    none = moments.select([])
+    return Fit(method, moments, none, moments, adapter, History.none(), False)
+
+
+def recorded_table(record: dict[str, Any], labels: Labels) -> pd.DataFrame | None:
+    """Return the diagnosis in a record, if there is one for these batches."""
+    if "diagnosis" not in record:
+        return None
+    table = pd.DataFrame(record["diagnosis"])
+    if "batch" in table:
+        table = table.set_index("batch")
+    same = [str(batch) for batch in table.index] == [str(batch) for batch in labels.batches]
+    return table if same and "verdict" in table else None

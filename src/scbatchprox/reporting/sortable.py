@@ -1,0 +1,105 @@
+"""The diagnosis as a table of Bokeh that can be sorted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from .facts import Facts
+from .tables import reason_of, shown_columns, worst_first
+from .words import kinds
+
+__all__ = ["sortable"]
+
+#: Sorts the table by the chosen title.
+SORT = """
+const rows = orders[cb_obj.options.indexOf(cb_obj.value)]
+source.data = Object.fromEntries(names.map((name, i) => [name, rows.map((row) => columns[i][row])]))
+"""
+#: Colours of the table are those of the page.
+TABLE_CSS = """
+:host { font-size: .875rem; }
+.slick-header-column, .slick-cell { color: var(--text) !important; }
+.slick-header-column { font-weight: 600; }
+.slick-row, .slick-header, .slick-header-columns, .slick-header-column, .slick-viewport, .slick-pane {
+  background: var(--page) !important; }
+.slick-cell { font-size: .8125rem; line-height: 1.25; white-space: normal;
+  border: none; border-bottom: 1px solid var(--line); }
+.slick-row:hover .slick-cell { background: var(--panel); }
+"""
+#: So are those of the list of titles.
+SELECT_CSS = """
+:host { font-size: .875rem; color: var(--text); }
+select { color: var(--text) !important; background-color: var(--page) !important; border-color: #808080;
+  appearance: auto; background-image: none !important; }
+select:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+"""
+
+
+def sortable(facts: Facts) -> dict[str, Any]:
+    """Return the same table as a Bokeh model, sorted by a click on a title, or by a list of titles."""
+    from bokeh.models import (
+        ColumnDataSource,
+        CustomJS,
+        DataTable,
+        InlineStyleSheet,
+        Select,
+        StringFormatter,
+        TableColumn,
+    )
+
+    table = worst_first(facts.table)
+    shown = shown_columns(table)
+    data: dict[str, list[Any]] = {"batch": [str(batch) for batch in table.index]}
+    data["verdict"] = kinds(table).tolist()
+    data["why"] = [reason_of(text) for text in table["verdict"]]
+    data |= {name: [_plain(x) for x in table[name]] for name in shown}
+    source = ColumnDataSource(data)
+    widths = {"batch": 170, "verdict": 120, "why": 330}
+    columns = [
+        TableColumn(
+            field=name,
+            title=shown[name][0] if name in shown else name,
+            width=widths.get(name, 60 + 7 * len(shown[name][0] if name in shown else "")),
+            formatter=_formatter(shown[name][2]) if name in shown else StringFormatter(),
+        )
+        for name in data
+    ]
+    css = InlineStyleSheet(css=TABLE_CSS)
+    height = min(36 * (len(table) + 1) + 24, 480)
+    grid = DataTable(
+        source=source, columns=columns, index_position=None, sizing_mode="stretch_width",
+        autosize_mode="none", row_height=36, height=height, stylesheets=[css], name="sortable",
+        selectable=False, reorderable=False, frozen_columns=1,
+    )  # fmt: skip
+    orders = {"the worst verdict first": list(range(len(table)))}
+    for column in columns:
+        values = pd.Series(data[column.field])
+        ascending = column.field in ("batch", "verdict", "why")
+        ordered = values.sort_values(ascending=ascending, kind="stable", na_position="last")
+        orders[column.title] = ordered.index.tolist()
+    select = Select(
+        title="Sort by", options=list(orders), value=next(iter(orders)), name="sort",
+        stylesheets=[InlineStyleSheet(css=SELECT_CSS)],
+    )  # fmt: skip
+    args = {
+        "orders": list(orders.values()),
+        "names": list(data),
+        "columns": list(data.values()),
+        "source": source,
+    }
+    select.js_on_change("value", CustomJS(args=args, code=SORT))
+    return {"sortable": grid, "sort": select}
+
+
+def _formatter(how: str) -> Any:
+    from bokeh.models import NumberFormatter
+
+    formats = {"{:,.0f}": "0,0", "{:.2f}": "0.00", "{:.0%}": "0%"}
+    return NumberFormatter(format=formats[how], nan_format="–", null_format="–", text_align="right")
+
+
+def _plain(x: Any) -> float | None:
+    return None if math.isnan(x) else float(x)

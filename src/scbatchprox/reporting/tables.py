@@ -1,0 +1,153 @@
+"""Tables of a report as texts: the diagnosis, compositions, scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .facts import Facts, Scores
+from .scored import SCORES
+from .words import KINDS, kinds
+
+__all__ = [
+    "Cell", "Grid", "batch_table", "composition", "reason_of", "score_rows", "shown_columns",
+    "worst_first",
+]  # fmt: skip
+
+#: Columns of a diagnosis: title, what it means, and how its numbers are written.
+COLUMNS: dict[str, tuple[str, str, str]] = {
+    "n_cells": ("cells", "number of cells", "{:,.0f}"),
+    "moved": ("moved", "how far cells move, as a part of the batch's spread", "{:.2f}"),
+    "matched": ("matched", "part of its cells with a partner in other batches", "{:.0%}"),
+    "composition": (
+        "composition",
+        "how much its composition differs from the others': 0 equal, 1 nothing in common",
+        "{:.2f}",
+    ),
+    "neighbours_kept": ("neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"),
+    "scale_min": ("smallest scale", "smallest factor by which a coordinate is scaled", "{:.2f}"),
+    "scale_max": ("largest scale", "largest factor by which a coordinate is scaled", "{:.2f}"),
+}
+#: The ends of the names of columns on kept labels, and what they mean.
+KEPT = {
+    " confounded": "how much of it the batch tells: 1 if each batch has one value",
+    " removed": "part of the variance between its values that refinement removes",
+}
+#: A smaller change of a score is neither better nor worse.
+NOTICED = 0.005
+#: Rows and columns of a composition at most: the largest.
+MAX_ROWS, MAX_COLUMNS = 60, 30
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table to show: titles of columns with their meanings, and rows of texts."""
+
+    titles: list[tuple[str, str]]
+    rows: list[list[str]]
+    kinds: list[str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a composition: how dark it is (0 to 1), its share of the row, and the count."""
+
+    shade: float
+    text: str
+    count: str
+
+
+def batch_table(facts: Facts) -> Grid:
+    """Return the diagnosis, batches that need attention first."""
+    table = worst_first(facts.table)
+    shown = shown_columns(table)
+    titles = [
+        ("batch", "name of the batch"),
+        ("verdict", "what to do with it"),
+        ("why", "the reason"),
+    ]
+    titles += [(title, meaning) for title, meaning, _ in shown.values()]
+    rows = [
+        [str(batch), kind, reason_of(row["verdict"])]
+        + [_number(row[name], how) for name, (_, _, how) in shown.items()]
+        for batch, kind, (_, row) in zip(table.index, kinds(table), table.iterrows(), strict=True)
+    ]
+    return Grid(titles, rows, kinds(table).tolist())
+
+
+def composition(counts: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, list[Cell]]], str]:
+    """Return titles of columns, rows (batch, cells, shares), and a note on what was left out."""
+    notes = []
+    columns = counts.sum().sort_values(ascending=False, kind="stable").index
+    if len(columns) > MAX_COLUMNS:
+        others = counts[columns[MAX_COLUMNS - 1 :]].sum(axis=1)
+        notes.append(f"{len(columns) - MAX_COLUMNS + 1} small columns are shown as one")
+        counts = counts[columns[: MAX_COLUMNS - 1]].assign(**{"all others": others})
+    if len(counts) > MAX_ROWS:
+        notes.append(f"the {MAX_ROWS} largest of {len(counts)} batches are shown")
+        largest = counts.sum(axis=1).to_numpy().argsort(kind="stable")[::-1][:MAX_ROWS]
+        counts = counts.iloc[sorted(largest)]
+    rows = []
+    for batch, row in zip(counts.index, counts.to_numpy(), strict=True):
+        total = float(row.sum())
+        known = total > 0
+        cells = [
+            Cell(math.sqrt(n / total), _percent(n / total), f"{n:,.0f}")
+            if known
+            else Cell(0.0, "–", "–")
+            for n in row.tolist()
+        ]
+        rows.append((str(batch), f"{total:,.0f}" if known else "unmatched", cells))
+    return [str(name) for name in counts.columns], rows, "; ".join(notes)
+
+
+def score_rows(scores: Scores) -> list[tuple[str, str, str, str, str, str]]:
+    """Return rows of scores: name, meaning, before, after, change, and ``better`` or ``worse``."""
+    rows = []
+    for name, (title, meaning, higher) in SCORES.items():
+        before, after = scores.table.loc[name, ["unrefined", "refined"]]
+        change = after - before
+        sign = ""
+        if abs(change) >= NOTICED:
+            sign = "better" if (change > 0) == higher else "worse"
+        texts = (_number(before, "{:.3f}"), _number(after, "{:.3f}"), _number(change, "{:+.3f}"))
+        rows.append((title, meaning, *texts, sign))
+    return rows
+
+
+def worst_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Sort batches by how bad the verdict is, then by how far they move."""
+    worst = kinds(table).map(KINDS.index)
+    return table.assign(_worst=worst).sort_values(
+        ["_worst", "moved"], ascending=[True, False], kind="stable"
+    ).drop(columns="_worst")  # fmt: skip
+
+
+def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
+    """Return the columns that a table has: those of every diagnosis, and those on kept labels."""
+    kept = {
+        name: (str(name), meaning, "{:.0%}")
+        for name in table
+        for end, meaning in KEPT.items()
+        if str(name).endswith(end)
+    }
+    return {name: what for name, what in COLUMNS.items() if name in table} | kept
+
+
+def reason_of(verdict: str) -> str:
+    """Return what follows the kind of a verdict."""
+    _, _, reason = verdict.partition(": ")
+    return reason
+
+
+def _number(x: Any, how: str) -> str:
+    return "–" if math.isnan(x) else how.format(x)
+
+
+def _percent(share: float) -> str:
+    if share == 0:
+        return "0"
+    return "<1%" if share < 0.01 else f"{share:.0%}"

@@ -1,0 +1,84 @@
+"""Which cells are drawn, and where in the picture they are."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+
+from ..choices import Views
+from ..core.checks import one_of
+from ..core.labels import Labels
+from ..errors import BadValue
+from ..kernels.arrays import Floats, Ints
+
+__all__ = ["AXES", "VIEWS", "chosen_rows", "chosen_view", "placed"]
+
+#: Ways to place cells in a picture; ``auto`` is the best that is there.
+VIEWS = tuple(Views)
+#: What the axes of a picture are.
+AXES = {
+    "stored": "two UMAPs from the data, one made before and one made after",
+    "umap": "one UMAP of these cells, made of both embeddings",
+    "pca": "the first two principal axes of the unrefined embedding",
+}
+#: Cells in the pictures, and fewer if a UMAP has to be computed, which takes about a millisecond per cell.
+MAX_CELLS, MAX_UMAP_CELLS = 12_000, 5_000
+#: This part of the drawn cells is shared equally by the batches, the rest by their sizes.
+EQUAL_PART = 0.25
+
+
+def chosen_rows(labels: Labels, most: int, seed: int = 0) -> Ints:
+    """Sorted rows of about ``most`` cells, drawn at random: small batches give more than their share."""
+    n = labels.n
+    if n.sum() <= most:
+        return np.arange(labels.codes.size)
+    fewest = np.minimum(n, max(1, int(EQUAL_PART * most / n.size)))
+    share = max(most - int(fewest.sum()), 0) / max(int((n - fewest).sum()), 1)
+    wanted = fewest + np.floor((n - fewest) * share).astype(np.int64)
+    rng = np.random.default_rng(seed)
+    drawn = [
+        rng.choice(own, size, replace=False, shuffle=False)
+        for own, size in zip(labels.rows(), wanted.tolist(), strict=True)
+    ]
+    return np.sort(np.concatenate(drawn))
+
+
+def chosen_view(view: str, stored: bool) -> str:
+    """Return ``stored``, ``umap`` or ``pca``; ``stored`` says whether the data have both UMAPs."""
+    one_of("view", view, VIEWS)
+    if view == "pca" or stored:
+        return "pca" if view == "pca" else "stored"
+    there = find_spec("umap") is not None
+    if view == "umap" and not there:
+        raise BadValue("Expected umap-learn for view='umap', found none: pip install umap-learn.")
+    return "umap" if there else "pca"
+
+
+def placed(before: Floats, after: Floats, view: str, seed: int = 0) -> tuple[Floats, Floats]:
+    """(m, 2) positions before and after, by ``umap`` or ``pca``."""
+    return _umap(before, after, seed) if view == "umap" else _principal(before, after)
+
+
+def _principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
+    """Positions on two principal axes of ``before``; the larger side of each axis is positive."""
+    middle = before.mean(0)
+    _, _, axes = np.linalg.svd(before - middle, full_matrices=False)
+    axes = axes[:2]
+    if len(axes) < 2:  # an embedding of one coordinate
+        axes = np.concatenate([axes, np.zeros((2 - len(axes), before.shape[1]))])
+    axes = axes * np.where(axes.sum(1, keepdims=True) < 0, -1.0, 1.0)
+    return (before - middle) @ axes.T, (after - middle) @ axes.T
+
+
+def _umap(before: Floats, after: Floats, seed: int) -> tuple[Floats, Floats]:
+    """Positions in a UMAP of both, so that they can be compared."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about threads and seeds
+        from umap import UMAP
+
+        both = np.concatenate([before, after]).astype(np.float32)
+        near = min(15, len(both) - 1)
+        found = np.asarray(UMAP(n_neighbors=near, random_state=seed).fit_transform(both), float)
+    return found[: len(before)], found[len(before) :]

@@ -1,0 +1,135 @@
+"""The verdict on a whole data set, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .facts import Facts
+
+__all__ = ["KINDS", "Verdict", "kind_of_verdict", "kinds", "verdict"]
+
+#: Kinds of verdicts on a batch, the worst first, as the texts of a diagnosis begin.
+KINDS = ("leave alone", "move with care", "safe")
+#: Batches that a sentence names.
+NAMED = 6
+#: A score that gets worse by more than this is worth a sentence.
+WORSE = 0.02
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict: how bad it is (one of ``KINDS``), one sentence, and sentences on what to do."""
+
+    kind: str
+    headline: str
+    advice: tuple[str, ...]
+
+
+def kind_of_verdict(text: str) -> str:
+    """Return the kind of a verdict on a batch."""
+    return next((kind for kind in KINDS if text.startswith(kind)), "move with care")
+
+
+def kinds(table: pd.DataFrame) -> pd.Series:
+    """Return the kind of verdict of every batch."""
+    return table["verdict"].map(kind_of_verdict)
+
+
+def verdict(facts: Facts) -> Verdict:
+    """Return the verdict on a data set."""
+    found = kinds(facts.table)
+    names = {kind: found.index[found == kind].tolist() for kind in KINDS}
+    alone, care, safe = (len(names[kind]) for kind in KINDS)
+    total = len(found)
+    if total < 2:
+        return Verdict(
+            "leave alone",
+            "There is only one batch, so there is nothing to refine.",
+            (f"Use the unrefined embedding ({facts.use_rep}).",),
+        )
+    refined = f"the refined embedding ({facts.key})"
+    if alone == 0 and care == 0:
+        kind, headline = "safe", f"All {total} batches can be refined safely."
+        advice = [f"Use {refined} for clustering, neighbours and label transfer."]
+    elif 2 * alone >= total:
+        kind = "leave alone"
+        headline = f"{_batches(alone)} of {total} should be left alone: do not refine these data."
+        advice = [
+            f"Use the unrefined embedding ({facts.use_rep}), or integrate with another method first.",
+            f"Left alone: {_named(names['leave alone'])}. The table says why.",
+        ]
+    else:
+        kind = "leave alone" if alone else "move with care"
+        first = f"{_batches(safe or care)} of {total} can be refined {'safely' if safe else 'with care'}"
+        rest = [f"{care} with care"] * (care > 0 and safe > 0)
+        rest += [f"{alone} should be left alone"] * (alone > 0)
+        headline = f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
+        advice = []
+        if care:
+            advice.append(
+                f"Use {refined}, and look at the batches that need care before you rely on them: "
+                f"{_named(names['move with care'])}."
+            )
+        else:
+            advice.append(f"Use {refined} for the safe batches.")
+        if alone:
+            advice.append(
+                f"Keep the unrefined coordinates of {_named(names['leave alone'])}, or leave these "
+                f"batches out and refine again."
+            )
+    confounded = _confounded(facts)
+    if confounded and kind == "safe":
+        kind = "move with care"
+    return Verdict(kind, headline, (*advice, *confounded, *_scores(facts)))
+
+
+def _confounded(facts: Facts) -> list[str]:
+    """Return a sentence for each kept column that every batch has one value of."""
+    sentences = []
+    for name, counts in facts.kept.items():
+        one_each = ((counts > 0).sum(axis=1) <= 1).all()
+        if one_each and (counts.sum() > 0).sum() > 1:
+            sentences.append(
+                f"Every batch has one value of {name}. So batches and {name} cannot be told apart, and a "
+                f"refinement may remove differences between the values of {name}. Compare these on the "
+                f"unrefined embedding."
+            )
+    return sentences
+
+
+def _scores(facts: Facts) -> list[str]:
+    """Return a sentence on scores of cell types that got worse, or on the main ones."""
+    if facts.scores is None:
+        return []
+    table = facts.scores.table
+    f1, over = table.loc["lobo_f1"], table.loc["over_correction"]
+    sentences = []
+    for row, what, sign in (
+        (table.loc["macro_f1"], "cell types are harder to tell apart (macro-F1", 1),
+        (f1, "cell types transfer worse between batches (leave-one-batch-out F1", 1),
+        (over, "cells have more neighbours of another type (over-correction", -1),
+    ):
+        if sign * (row["unrefined"] - row["refined"]) > WORSE:
+            sentences.append(
+                f"After refinement {what} {row['unrefined']:.2f} before, {row['refined']:.2f} after)."
+            )
+    if sentences or pd.isna(f1).any():
+        return sentences
+    return [
+        f"The cell types in {facts.label_key} agree: labels transfer between batches with F1 "
+        f"{f1['unrefined']:.2f} before and {f1['refined']:.2f} after."
+    ]
+
+
+def _batches(n: int) -> str:
+    return f"{n} batches" if n != 1 else "1 batch"
+
+
+def _named(names: Sequence[object]) -> str:
+    """List the first few names."""
+    more = len(names) - NAMED
+    shown = ", ".join(str(name) for name in names[:NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown

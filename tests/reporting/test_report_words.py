@@ -1,0 +1,102 @@
+import pandas as pd
+import pytest
+
+from scbatchprox.reporting.facts import Drawn, Facts, Scores
+from scbatchprox.reporting.tables import batch_table, composition
+from scbatchprox.reporting.words import verdict
+
+SAFE, CARE, ALONE = "safe", "move with care: cells move far", "leave alone: no partner"
+
+
+def facts_of(*verdicts, kept=None, scores=None, **columns):
+    names = [f"batch{i}" for i in range(len(verdicts))]
+    table = pd.DataFrame(
+        {"n_cells": 10, "moved": 0.1, "matched": 1.0, "verdict": verdicts, **columns}, index=names
+    )
+    return Facts(
+        "cells.h5ad", 100, 5, "X_pca", "X_pca_batchprox", False, None, "batch", "type", table,
+        Drawn(None, None, None, None, None, ""), pd.DataFrame(), "type", kept or {},
+        None if scores is None else Scores(scores, 100),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "kind", "headline"),
+    [
+        ([SAFE] * 3, "safe", "All 3 batches can be refined safely."),
+        ([SAFE, SAFE, CARE], "move with care",
+         "2 batches of 3 can be refined safely, and 1 with care."),
+        ([CARE] * 2, "move with care", "2 batches of 2 can be refined with care."),
+        ([SAFE, SAFE, SAFE, CARE, ALONE], "leave alone",
+         "3 batches of 5 can be refined safely, 1 with care, and 1 should be left alone."),
+        ([SAFE, ALONE], "leave alone",
+         "1 batch of 2 should be left alone: do not refine these data."),
+        ([SAFE], "leave alone", "There is only one batch, so there is nothing to refine."),
+    ],
+)  # fmt: skip
+def test_headlines(verdicts, kind, headline):
+    found = verdict(facts_of(*verdicts))
+    assert (found.kind, found.headline) == (kind, headline)
+
+
+def test_advice_names_batches_but_not_dozens():
+    advice = " ".join(verdict(facts_of(*[CARE] * 20, *[SAFE] * 20)).advice)
+    assert "batch0, batch1, batch2, batch3, batch4, batch5 and 14 more" in advice
+
+
+def test_a_confounded_condition_needs_care():
+    each_one = pd.DataFrame({"a": [5, 0], "b": [0, 5]})
+    mixed = pd.DataFrame({"a": [5, 1], "b": [0, 5]})
+    assert verdict(facts_of(SAFE, SAFE, kept={"condition": each_one})).kind == "move with care"
+    assert verdict(facts_of(SAFE, SAFE, kept={"condition": mixed})).kind == "safe"
+    constant = pd.DataFrame({"a": [5, 5]})
+    assert verdict(facts_of(SAFE, SAFE, kept={"condition": constant})).kind == "safe"
+
+
+def scores(macro, lobo, over):
+    rows = {"macro_f1": macro, "lobo_f1": lobo, "over_correction": over}
+    return pd.DataFrame(rows, index=["unrefined", "refined"]).T
+
+
+def test_scores_that_got_worse_are_said():
+    worse = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.8), (0.7, 0.7), (0.1, 0.3)))).advice
+    assert "macro-F1 0.90 before, 0.80 after" in worse[1]
+    assert "over-correction 0.10 before, 0.30 after" in worse[2]
+    better = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.9), (0.7, 0.8), (0.1, 0.1)))).advice
+    assert "F1 0.70 before and 0.80 after" in better[1]
+
+
+def test_columns_on_kept_labels_are_shown_if_a_diagnosis_has_them():
+    columns = {"condition confounded": [1.0, 1.0], "condition removed": [0.4, 0.4]}
+    grid = batch_table(facts_of(SAFE, CARE, **columns))
+    titles = [title for title, _ in grid.titles]
+    assert titles[-2:] == list(columns)
+    assert grid.rows[0] == [
+        "batch1",
+        "move with care",
+        "cells move far",
+        "10",
+        "0.10",
+        "100%",
+        "100%",
+        "40%",
+    ]
+
+
+def test_large_compositions_are_cut():
+    counts = pd.DataFrame(1, index=range(100), columns=[f"t{i}" for i in range(50)])
+    counts.iloc[70] = 9
+    titles, rows, note = composition(counts)
+    assert len(titles) == 30
+    assert titles[-1] == "all others"
+    assert len(rows) == 60
+    assert "70" in [batch for batch, *_ in rows]
+    assert note == "21 small columns are shown as one; the 60 largest of 100 batches are shown"
+
+
+def test_unmatched_batches_have_no_shares():
+    nan = float("nan")
+    _, rows, _ = composition(pd.DataFrame({"1": [3.0, nan], "2": [1.0, nan]}, index=["a", "b"]))
+    assert [cell.text for cell in rows[0][2]] == ["75%", "25%"]
+    assert rows[1][1] == "unmatched"
+    assert [cell.text for cell in rows[1][2]] == ["–", "–"]
