@@ -21,6 +21,13 @@ __all__ = ["atlas"]
 
 #: Versions that are named below the picture; of more, some are.
 MAX_TICKS = 25
+#: Marks of what happens to a batch.
+_MARKS: dict[str, dict[str, Any]] = {
+    "removed": {"marker": "x", "color": "0.3", "markersize": 6, "linestyle": ""},
+    "returned by a rollback": {
+        "marker": "o", "color": "0.3", "markerfacecolor": "white", "markersize": 7, "linestyle": "",
+    },
+}  # fmt: skip
 
 
 def atlas(
@@ -35,7 +42,7 @@ def atlas(
     The upper panel has the cells of each version, with the number of batches. In the lower one a batch is a
     line from the version that added it to the one that removed it. The mark at its start has the colour of
     the advice on its arrival; the number beside it tells how far the batch moved then, relative to its
-    spread. Of more than 60 batches the latest 60 are drawn.
+    spread. Of more than 60 arrivals the latest 60 are drawn.
 
     Parameters
     ----------
@@ -75,8 +82,11 @@ def atlas(
     above, below = grid[:, 0]
     _versions(above, log)
     _arrivals(below, shown, log[-1]["number"])
+    _legend(below, shown)
+    title = "arrivals, and how far each batch moved"
     if len(stays) > len(shown):
-        below.set_title(f"the latest {len(shown)} of {len(stays)} batches", fontsize=9, loc="left")
+        title += f"; the latest {len(shown)} of {len(stays)}"
+    below.set_title(title, fontsize=10, loc="left", pad=22)
     step = -(-len(log) // MAX_TICKS)
     below.set_xticks(
         [e["number"] for e in log[::step]], [_words(e) for e in log[::step]], fontsize=8
@@ -151,23 +161,36 @@ def _versions(axes: Axes, log: list[dict[str, Any]]) -> None:
 
 
 def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
-    levels = [level_of(stay.advice) for stay in stays]
-    for row, (stay, level) in enumerate(zip(stays, levels, strict=True)):
+    rows = {batch: row for row, batch in enumerate(dict.fromkeys(stay.batch for stay in stays))}
+    for stay in stays:
+        row = rows[stay.batch]
         end = now + 0.4 if stay.last is None else stay.last - 0.5
         axes.plot([stay.first, end], [row, row], color="0.75", linewidth=3, solid_capstyle="butt")
         if stay.last is not None:
-            axes.plot(end, row, marker="x", color="0.3", markersize=6)
-        axes.plot(stay.first, row, marker="o", markersize=8, color=LEVELS[level])
-        if not np.isnan(stay.moved):
-            axes.text(
-                stay.first - 0.2, row, f"{stay.moved:.2f}", fontsize=7, ha="right", va="center"
-            )
-    axes.set_yticks(range(len(stays)), [cut(stay.batch) for stay in stays], fontsize=8)
-    axes.set_ylim(len(stays) - 0.4, -0.6)
+            axes.plot(end, row, **_MARKS["removed"])
+        if np.isnan(stay.moved):
+            axes.plot(stay.first, row, **_MARKS["returned by a rollback"])
+            continue
+        axes.plot(stay.first, row, "o", markersize=8, color=LEVELS[level_of(stay.advice)])
+        axes.text(stay.first - 0.2, row, f"{stay.moved:.2f}", fontsize=7, ha="right", va="center")
+    axes.set_yticks(range(len(rows)), [cut(batch) for batch in rows], fontsize=8)
+    axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
     axes.set_xlim(0.4, now + 0.6)
-    axes.set_xlabel("version  (● arrival, with the distance moved; × removal)", fontsize=9)
+    axes.set_xlabel("version", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    verdict_legend(axes, levels, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(LEVELS))
+
+
+def _legend(axes: Axes, stays: list[_Stay]) -> None:
+    from matplotlib.lines import Line2D
+
+    levels = [level_of(stay.advice) for stay in stays if not np.isnan(stay.moved)]
+    used = {
+        "removed": any(stay.last is not None for stay in stays),
+        "returned by a rollback": any(np.isnan(stay.moved) for stay in stays),
+    }
+    marks = [Line2D([], [], label=name, **_MARKS[name]) for name in used if used[name]]
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 6, "borderaxespad": 0.2}
+    verdict_legend(axes, levels, marks, **place)
 
 
 def _words(entry: dict[str, Any]) -> str:

@@ -84,12 +84,14 @@ def _principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     mean = some.mean(0)
     spread = np.cov(some, rowvar=False).reshape(before.shape[1], -1)
     two = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
-    two = two * np.where(
-        two.sum(0) < 0, -1.0, 1.0
-    )  # the sign is arbitrary: make it the same everywhere
+    # The sign is arbitrary: make it the same everywhere.
+    two = two * np.where(two.sum(0) < 0, -1.0, 1.0)
     if two.shape[1] < 2:
         two = np.hstack([two, np.zeros_like(two)])
-    return before @ two - mean @ two, after @ two - mean @ two
+    origin = mean @ two
+    if before.dtype.kind == "f":
+        two = two.astype(before.dtype)  # or numpy would copy all cells
+    return before @ two - origin, after @ two - origin
 
 
 def _umaps(before: Floats, after: Floats, seed: int) -> tuple[Floats, Floats]:
@@ -121,8 +123,8 @@ def _umap(Z: Floats, start: Floats, seed: int) -> Floats:
         except ImportError:
             raise MissingExtra("umap-learn for basis='umap'", "report") from None
         layout = UMAP(
-            n_neighbors=NEIGHBOURS, min_dist=MIN_DIST, n_epochs=EPOCHS, init=start, random_state=seed, n_jobs=1,
-            precomputed_knn=(near, distance),
+            n_neighbors=NEIGHBOURS, min_dist=MIN_DIST, n_epochs=EPOCHS, init=start,
+            precomputed_knn=(near, distance), random_state=seed, n_jobs=1,
         ).fit_transform(Z)  # fmt: skip
     found: Floats = np.asarray(layout, np.float64)
     return found

@@ -19,6 +19,9 @@ from .layout import dense
 
 __all__ = ["Pair", "pair_of"]
 
+#: The name of cells without a label.
+UNKNOWN = "unknown"
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -36,7 +39,10 @@ class Pair:
         before, after = (
             dense(Z if rows.size == Z.shape[0] else Z[rows]) for Z in (self.before, self.after)
         )
-        step = np.sqrt(np.square(after - before).sum(1, dtype=np.float64))
+        difference = np.subtract(
+            after, before, dtype=np.float64 if before.dtype.kind != "f" else None
+        )
+        step = np.sqrt(np.einsum("ij,ij->i", difference, difference))
         spread = float(np.sqrt(before.var(0, dtype=np.float64).sum()))
         moved: Floats = step / spread if spread > 0 else step
         return moved
@@ -99,11 +105,8 @@ def _labels(obs: pd.DataFrame, key: Any) -> Any:
 
 def _known(labels: Any) -> Any:
     """Labels with a name for missing ones: types are often known for some cells only."""
-    found = pd.Series(labels if isinstance(labels, pd.Series) else np.asarray(labels)).reset_index(
-        drop=True
-    )
-    return (
-        found.astype(str).where(found.notna(), "unknown").to_numpy()
-        if found.isna().any()
-        else found
-    )
+    found = pd.Series(labels).reset_index(drop=True)
+    missing = found.isna()
+    if not missing.any():
+        return found
+    return found.astype(object).where(~missing, UNKNOWN).astype(str)

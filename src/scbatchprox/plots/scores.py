@@ -48,6 +48,8 @@ GROUPS = {
 }
 #: Scores of which less is better.
 LOWER = {"over_correction"}
+#: Scores that differ less are equal as printed.
+ROUNDING = 0.005
 #: Colours of the groups' circles, from light to dark.
 MAPS = ("Blues", "Greens", "Purples", "Greys")
 OTHERS = "other scores"
@@ -63,8 +65,8 @@ def scores(
 ) -> Any:
     """Draw scores of embeddings: a row per embedding, a circle and a number per score.
 
-    A larger and darker circle is better; in a column, the worst and the best embedding have the smallest and
-    the largest circle. Bold numbers are the best of their column. The unrefined embedding is the first row.
+    A larger and darker circle is better: its area grows with the score, from 0 to 1. Bold numbers are the
+    best of their column. The unrefined embedding is the first row.
 
     Parameters
     ----------
@@ -139,20 +141,20 @@ def _column(
 ) -> None:
     from matplotlib import colormaps
 
-    good = -values if name in LOWER else values
-    low, high = good.min(), good.max()
-    part = np.ones(len(good)) if high <= low else ((good - low) / (high - low)).to_numpy()
+    good = 1.0 - values if name in LOWER else values
+    part = good.clip(0.0, 1.0).to_numpy()
+    best = good >= good.max() - ROUNDING
+    best &= not best.all()
     colour = colormaps[MAPS[[*GROUPS, OTHERS].index(group) % len(MAPS)]]
     for y, (value, share) in enumerate(zip(values, part, strict=True)):
         if np.isnan(value):
             axes.text(x, y, "–", ha="center", va="center", fontsize=8, color="0.5")
             continue
-        axes.scatter(x, y, s=180 + 420 * share, color=colour(0.15 + 0.5 * share), linewidths=0)
-        best = bool(high > low and good.iloc[y] == high)
+        axes.scatter(x, y, s=100 + 500 * share, color=colour(0.1 + 0.5 * share), linewidths=0)
         text = f"{value:.2f}" if spread is None else f"{value:.2f}\n±{spread.iloc[y]:.2f}"
         axes.text(
-            x, y, text, ha="center", va="center", fontsize=7.5 if spread is None else 6.5,
-            weight="bold" if best else "normal", color="black", linespacing=0.9,
+            x, y, text, ha="center", va="center", fontsize=7.5 if spread is None else 6,
+            weight="bold" if best.iloc[y] else "normal", color="black", linespacing=0.9,
         )  # fmt: skip
 
 
