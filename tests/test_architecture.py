@@ -27,7 +27,7 @@ LAYERS = [
     {"api"},
     {"upstream"},
     {"atlas", "federated"},
-    {"plots", "evaluate"},
+    {"pl", "plots", "evaluate"},
     {"reporting"},
     {"bench"},
     {"__init__", "cli", "__main__"},

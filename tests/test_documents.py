@@ -12,7 +12,8 @@ from scbatchprox import __version__, refine
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/populations.md", "docs/upstream.md",
+    "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/plots.md",
+    "docs/populations.md", "docs/upstream.md",
 ]  # fmt: skip
 #: Words in a block that needs more than the test extra, and the marker of the tests that run it.
 HEAVY = {"scanpy": "bench", "ScviUpstream": "scvi"}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from . import pl
     from .api.anndata import refine
     from .api.diagnose import diagnose
     from .api.estimator import BatchProx
@@ -53,6 +54,7 @@ __all__ = [
     "apply_file",
     "diagnose",
     "get_num_threads",
+    "pl",
     "refine",
     "refine_file",
     "report",
@@ -90,6 +92,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "pl":
+        return import_module(".pl", __name__)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -1,83 +1,212 @@
-"""Plots of embeddings before and after refinement; needs matplotlib (extra ``report``)."""
+"""Cells before and after refinement, coloured by batch, by cell type and by how far they moved."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from .canvas import COLOURS, DPI, new_figure
+from ..core.checks import some_of
+from ..core.labels import Labels
+from ..errors import BadValue
+from ..kernels.arrays import Floats, Ints
+from .canvas import colours, cut, finish, panels
+from .cloud import draw_groups, draw_values, limits_of
+from .layout import Views, views
+from .pairs import Pair, pair_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["before_after"]
 
+#: What cells can be coloured by.
+COLOURINGS = ("batch", "cell type", "movement")
+#: Inches of a panel, and of a column of names beside it.
+PANEL, LEGEND = (4.2, 3.7), 1.6
+#: A legend has at most this many names, in columns of at most so many.
+MAX_NAMES, COLUMN = 40, 18
+#: A name is written on the tile of a panel with most of its cells: tiles along each side, and the width and
+#: height of a letter as a part of the panel.
+TILES, LETTER = 20, (0.02, 0.05)
+#: The colours of movement end at this quantile, so that a few cells do not decide on all colours.
+TOP = 0.99
+
 
 def before_after(
-    before: Any,
-    after: Any,
-    colour_by: Mapping[str, Any],
+    data: Any,
+    after: Any = None,
     *,
-    titles: tuple[str, str] = ("before", "after"),
-    path: str | Path | None = None,
+    key: str | None = None,
+    batch_key: Any = None,
+    label_key: Any = None,
+    basis: Any = "pca",
+    color: Sequence[str] | None = None,
+    titles: tuple[str, str] | None = None,
     seed: int = 0,
-) -> Figure:
-    """Draw both embeddings on the first two principal axes of the first, one row per colouring.
+    ax: Any = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Any:
+    """Draw cells before and after refinement, one row of panels per colouring.
 
-    Both columns share axes and limits, so that displacements can be compared.
+    More than 50,000 cells are drawn as pixels, so that a million take a second or two.
 
     Parameters
     ----------
-    before, after
-        (N, d) embeddings of the same cells.
-    colour_by
-        Title of each row, and the label of each cell that sets its colour.
+    data, after
+        An AnnData that :func:`scbatchprox.refine` wrote to; or two arrays (cells x coordinates).
+    key
+        The refined embedding in ``obsm``; by default the only one that ``uns`` has a record of.
+    batch_key, label_key
+        Columns of ``obs`` with the batch and the type of each cell; by default the batches that were
+        refined, and no types. With arrays, a label per cell.
+    basis
+        ``"pca"``: both on the first two principal axes of the unrefined embedding, so that displacements can
+        be seen. ``"umap"``: a UMAP of each, of at most 10,000 cells (needs umap-learn). Two numbers, such as
+        ``(0, 1)``: these coordinates of the embeddings. Two keys of ``obsm``, or two arrays: positions
+        before and after that you have computed.
+    color
+        Which of ``"batch"``, ``"cell type"`` and ``"movement"`` to draw; by default all that are known.
     titles
         Titles of the two columns.
-    path
-        File for the picture, if given; the suffix sets the format.
     seed
-        Seed of the order in which cells are drawn, so that no group always covers another.
+        Seed of the order in which cells are drawn, of the sample, and of the UMAP.
+    ax
+        Axes to draw in, two for each colouring.
+    show
+        ``True`` calls ``pyplot.show()``. ``None`` leaves it to the notebook. ``False`` does neither.
+    save
+        File to write; its suffix sets the format.
+
+    Returns
+    -------
+    Array of axes, a row per colouring, with columns before and after.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scbatchprox import BatchProx, pl
+    >>> rng = np.random.default_rng(0)
+    >>> batch = np.repeat(["a", "b"], 100)
+    >>> Z = rng.normal(size=(200, 5)) + 2.0 * (batch == "b")[:, None]
+    >>> refined = BatchProx(target="moment").fit_transform(Z, batch=batch)
+    >>> pl.before_after(Z, refined, batch_key=batch).shape
+    (2, 2)
     """
-    figure = new_figure(10, 4.2 * len(colour_by))
-    before, after = np.asarray(before, float), np.asarray(after, float)
-    principal = _principal_axes(before)
-    views = [(Z - before.mean(0)) @ principal for Z in (before, after)]
-    order = np.random.default_rng(seed).permutation(len(before))
-    grid = figure.subplots(len(colour_by), 2, sharex=True, sharey=True, squeeze=False)
-    for row, (name, labels) in zip(grid, colour_by.items(), strict=True):
-        for axes, view, title in zip(row, views, titles, strict=True):
-            _scatter(axes, view[order], pd.Categorical(np.asarray(labels)[order]))
-            axes.set_title(f"{title}, by {name}", fontsize=11)
-        handles, names = row[1].get_legend_handles_labels()
-        row[1].legend(
-            handles, names, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False,
-            fontsize=8, markerscale=4,
+    cells = pair_of(data, after, key, batch_key, label_key)
+    rows = _colourings(cells, color)
+    found = views(cells.before, cells.after, basis, cells.name, seed, cells.adata)
+    width = 2 * PANEL[0] + max(_legend_width(cells.groups.get(row)) for row in rows)
+    grid = panels(ax, (len(rows), 2), (width, PANEL[1] * len(rows) + 0.3), show)
+    # Positions in panels with different meanings have limits of their own.
+    own = [limits_of(xy) for xy in (found.before, found.after)]
+    both = limits_of(found.before, found.after)
+    limits = [both, both] if found.shared else own
+    order = np.random.default_rng(seed).permutation(found.rows.size)
+    for line, row in zip(grid, rows, strict=True):
+        if row == "movement":
+            _movement(line, found, cells.moved(found.rows), order, limits)
+        else:
+            _groups(line, found, cells.groups[row], order, limits, on_cells=row == "cell type")
+    for axes, title in zip(grid[0], titles or cells.titles, strict=True):
+        axes.set_title(title, fontsize=12)
+    for line, row in zip(grid, rows, strict=True):
+        line[0].set_ylabel(f"by {row}", fontsize=12)
+    for axes in grid[-1]:
+        axes.set_xlabel(" × ".join(found.axes), fontsize=9, color="0.4")
+    finish(grid, show, save)
+    return grid
+
+
+def _colourings(cells: Pair, color: Sequence[str] | None) -> list[str]:
+    known = [name for name in COLOURINGS if name in cells.groups or name == "movement"]
+    color = known if color is None else [color] if isinstance(color, str) else list(color)
+    absent = [name for name in color if name not in known]
+    if absent or not color:
+        raise BadValue(
+            f"Expected color from {some_of(known)}, found {some_of(absent)}; label_key= adds 'cell type'."
+        )
+    return color
+
+
+def _movement(
+    line: Any, found: Views, moved: Floats, order: Ints, limits: Sequence[Floats]
+) -> None:
+    top = float(np.quantile(moved, TOP))
+    for axes, xy, edge in zip(line, (found.before, found.after), limits, strict=True):
+        bar = draw_values(axes, xy, moved, order, edge, top)
+    beside = line[1].inset_axes((1.03, 0.1, 0.035, 0.8))
+    line[1].figure.colorbar(bar, cax=beside, label="distance moved, in spreads", extend="max")
+
+
+def _groups(
+    line: Any, found: Views, labels: Labels, order: Ints, limits: Sequence[Floats], on_cells: bool
+) -> None:
+    codes, names = labels.codes[found.rows], labels.batches.tolist()
+    for axes, xy, edge in zip(line, (found.before, found.after), limits, strict=True):
+        draw_groups(axes, xy, codes, colours(len(names)), order, edge)
+        if on_cells:
+            _names_on_cells(axes, xy, codes, names, edge)
+    _legend(line[1], names)
+
+
+def _legend(axes: Axes, names: list[Any]) -> None:
+    """Names beside the panel, in columns; those beyond the 40th are counted."""
+    from matplotlib.lines import Line2D
+
+    shown = names[:MAX_NAMES]
+    handles = [
+        Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=cut(name))
+        for name, colour in zip(shown, colours(len(shown)), strict=True)
+    ]
+    if len(names) > len(shown):
+        rest = f"and {len(names) - len(shown)} more"
+        handles.append(Line2D([], [], linestyle="", label=rest))
+    axes.legend(
+        handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8,
+        ncols=_columns(len(names)), handletextpad=0.1, columnspacing=0.8, borderaxespad=0.0,
+    )  # fmt: skip
+
+
+def _columns(n: int) -> int:
+    return -(-min(n, MAX_NAMES) // COLUMN)
+
+
+def _legend_width(labels: Labels | None) -> float:
+    if labels is None:
+        return 0.9  # of a colour bar
+    return LEGEND * _columns(labels.batches.size)
+
+
+def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge: Floats) -> None:
+    """Write names where most of their cells are, the largest groups first; none covers another."""
+    from matplotlib.patheffects import withStroke
+
+    taken: list[tuple[float, float, float]] = []
+    for code in np.argsort(-np.bincount(codes, minlength=len(names)), kind="stable").tolist():
+        own = xy[codes == code]
+        if len(own) == 0:
+            continue
+        text = cut(names[code], 16)
+        x, y = _densest(own, edge)
+        across, up = (np.array([x, y]) - edge[:, 0]) / (edge[:, 1] - edge[:, 0])
+        width = LETTER[0] * len(text)
+        across = np.clip(across, width / 2, 1 - width / 2)  # within the panel
+        if any(abs(across - a) < (width + w) / 2 and abs(up - u) < LETTER[1] for a, u, w in taken):
+            continue
+        taken.append((float(across), float(up), width))
+        outline = [withStroke(linewidth=2.2, foreground="white")]
+        axes.text(
+            float(across), float(up), text, transform=axes.transAxes, fontsize=7.5, ha="center",
+            va="center", weight="bold", path_effects=outline,
         )  # fmt: skip
-    if path is not None:
-        figure.savefig(path, dpi=DPI)
-    return figure
 
 
-def _principal_axes(Z: np.ndarray) -> np.ndarray:
-    _, vectors = np.linalg.eigh(np.cov(Z, rowvar=False).reshape(Z.shape[1], -1))
-    two = vectors[:, ::-1][:, :2]
-    return two if two.shape[1] == 2 else np.hstack([two, np.zeros_like(two)])
-
-
-def _scatter(axes: Axes, view: np.ndarray, labels: pd.Categorical) -> None:
-    size = float(np.clip(20_000 / len(view), 0.5, 12))
-    for code, name in enumerate(labels.categories):
-        cells = labels.codes == code
-        x, y = view[cells].T
-        axes.scatter(
-            x, y, s=size, color=COLOURS[code % len(COLOURS)], linewidths=0, alpha=0.7,
-            label=str(name), zorder=2 + 1 / (1 + cells.sum()),
-        )  # fmt: skip
-    axes.set_xticks([])
-    axes.set_yticks([])
+def _densest(xy: Floats, edge: Floats) -> tuple[float, float]:
+    """Return the middle of the tile with most cells."""
+    counts, xs, ys = np.histogram2d(xy[:, 0], xy[:, 1], bins=TILES, range=edge)
+    i, j = np.unravel_index(counts.argmax(), counts.shape)
+    return float(xs[i : i + 2].mean()), float(ys[j : j + 2].mean())

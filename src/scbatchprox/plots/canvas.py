@@ -1,23 +1,35 @@
-"""What all pictures share: colours, resolution and an empty figure."""
+"""What all pictures share: colours, resolution, figures and axes, and how they are shown and saved."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtra
+import numpy as np
+
+from ..errors import BadType, BadValue, MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DPI", "new_figure"]
+__all__ = ["COLOURS", "DPI", "GREY", "colours", "cut", "finish", "new_figure", "panels"]
 
-#: The colours of Okabe and Ito, which colour-blind readers can distinguish, and a few more for many groups.
+#: The first seven are those of Okabe and Ito. Each of the others is the one that differs most from all before
+#: it, for readers with normal sight, without red cones and without green cones.
 COLOURS = [
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#D55E00", "#B8A800"),
-    *("#8C564B", "#7F7F7F", "#5B3FA0", "#A6CEE3"),
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#D55E00", "#0000FF"),
+    *("#0F0087", "#E1E196", "#692D0F", "#2D78FF", "#3C0F4B", "#FFD2D2", "#2D5A5A", "#87F05A"),
+    *("#78B45A", "#69783C", "#870FC3", "#960F87", "#C3D2F0", "#5A1E2D", "#3C4BFF", "#8796FF"),
+    *("#FF6987", "#963C00", "#1E0F69", "#B4F000", "#2D1E00", "#1E694B", "#D200B4", "#A5B4A5"),
+    *("#B43C87", "#000FD2", "#3CB4C3", "#3C3C5A", "#F0B496", "#691E96", "#00D22D", "#5A961E"),
 ]
+#: What has no colour of its own.
+GREY = "#9A9A9A"
 #: Dots per inch of written pictures.
 DPI = 110
+#: Longer names are cut.
+NAME_LENGTH = 24
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -30,3 +42,79 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def panels(
+    ax: Any, shape: tuple[int, int], size: tuple[float, float], show: bool | None, **options: Any
+) -> Any:
+    """Return a grid of axes: those that the user gave as ``ax``, or those of a new figure.
+
+    Parameters
+    ----------
+    ax
+        ``None``, or axes: one, or as many as the grid has, in any nesting.
+    shape, size
+        Rows and columns, and inches of a new figure.
+    show
+        As for :func:`finish`.
+    options
+        Of ``Figure.subplots``, for a new figure.
+    """
+    n = shape[0] * shape[1]
+    if ax is None:
+        return _figure(size, show).subplots(*shape, squeeze=False, **options)
+    given = np.array(ax, dtype=object).ravel()
+    if not all(hasattr(one, "imshow") for one in given):
+        raise BadType(f"Expected axes of matplotlib as ax, found {type(given[0]).__name__}.")
+    if given.size != n:
+        raise BadValue(f"Expected {n} axes for {shape[0]} x {shape[1]} panels, found {given.size}.")
+    return given.reshape(shape)
+
+
+def finish(grid: Any, show: bool | None, save: str | Path | None) -> None:
+    """Save the figure of these axes if ``save`` names a file, and show it if ``show`` is true.
+
+    ``show=None`` leaves it to a notebook, which shows every figure that pyplot knows. ``False`` makes a
+    figure that pyplot does not know.
+    """
+    if save is not None:
+        grid.flat[0].figure.savefig(save, dpi=DPI)
+    if show:
+        import matplotlib.pyplot as plt
+
+        plt.show()
+
+
+def colours(n: int) -> list[str]:
+    """Return a colour for each of ``n`` groups; they repeat after the 40th."""
+    return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+def cut(name: Any, length: int = NAME_LENGTH) -> str:
+    """Return a name that fits beside a picture; the middle of a long one is left out.
+
+    >>> cut("a_very_long_name_of_a_sample_L001")
+    'a_very_long_…sample_L001'
+    """
+    text = str(name)
+    if len(text) <= length:
+        return text
+    head = length // 2
+    return f"{text[:head]}…{text[len(text) - (length - head - 1) :]}"
+
+
+def _figure(size: tuple[float, float], show: bool | None) -> Figure:
+    figure = new_figure(*size)  # an error here names the extra
+    if show is False or not (show or _pyplot_in_use()):
+        return figure
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained")
+
+
+def _pyplot_in_use() -> bool:
+    """Whether the user draws with pyplot, or is in a notebook, where only pyplot's figures appear."""
+    shell = sys.modules.get("IPython")
+    return "matplotlib.pyplot" in sys.modules or (
+        shell is not None and shell.get_ipython() is not None
+    )

@@ -1,0 +1,15 @@
+"""Pictures of a refinement (extra ``report``): what cells, batches, scores and atlases look like.
+
+Every function takes what you have at hand: an AnnData that :func:`scbatchprox.refine` wrote to, a fitted
+:class:`scbatchprox.BatchProx`, or a table. It takes ``ax=``, ``show=`` and ``save=``, and returns axes.
+"""
+
+from .plots.adapter import adapter
+from .plots.atlas import atlas
+from .plots.before_after import before_after
+from .plots.diagnosis import diagnosis
+from .plots.history import history
+from .plots.movement import movement
+from .plots.scores import scores
+
+__all__ = ["adapter", "atlas", "before_after", "diagnosis", "history", "movement", "scores"]

@@ -1,0 +1,152 @@
+"""What a user has at hand: an AnnData that ``refine`` wrote to, a fitted model, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.checks import some_of
+from ..errors import BadKey, BadType, BadValue
+from ..kernels.arrays import Floats
+
+__all__ = [
+    "AdapterRows", "adapter_of", "diagnosis_of", "history_of", "is_anndata", "movement_of", "record_of",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterRows:
+    """Rows of an adapter: the (R,) batch of each, and (R, d) scales and shifts."""
+
+    batch: np.ndarray
+    scale: Floats
+    shift: Floats
+
+
+def is_anndata(data: Any) -> bool:
+    """Whether this has cells with named embeddings."""
+    return all(hasattr(data, name) for name in ("obs", "obsm", "uns"))
+
+
+def record_of(adata: Any, key: str | None) -> tuple[str, Mapping[str, Any]]:
+    """Return the key and the record that ``refine`` wrote to ``uns``; ``None`` is the only one there."""
+    found = [
+        name
+        for name, value in adata.uns.items()
+        if isinstance(value, Mapping) and {"scale", "shift", "movement"} <= set(value)
+    ]
+    if key is None and len(found) == 1:
+        key = found[0]
+    if key is None and found:
+        raise BadKey(
+            f"Expected key= with one of the records of refine, found {len(found)} in uns; available: "
+            f"{some_of(found)}."
+        )
+    if key is None or key not in found:
+        what = "none" if key is None else f"no {key!r}"
+        raise BadKey(
+            f"Expected a record of refine in uns, found {what}; available: {some_of(found)}; "
+            f"refine(adata, batch_key) writes one."
+        )
+    return key, adata.uns[key]
+
+
+def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
+    """Return a table with ``relative`` and ``n_cells`` per batch, and ``verdict`` where there is one."""
+    if is_anndata(data):
+        record = record_of(data, key)[1]
+        table, verdicts = record["movement"], record.get("diagnosis")
+    elif hasattr(data, "movement") and hasattr(data, "fit_"):
+        table, verdicts = data.movement(), data.diagnosis_
+    else:
+        table, verdicts = data, None
+    table = _by_batch(table, "the movement of each batch")
+    if (
+        "relative" not in table and "verdict" in table
+    ):  # a diagnosis, which has relative numbers only
+        table = table.rename(columns={"moved": "relative"})
+    _require(table, ["relative"], "model.movement() or diagnose()")
+    if verdicts is not None and "verdict" not in table:
+        table = table.join(_by_batch(verdicts, "a diagnosis")["verdict"])
+    return table
+
+
+def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
+    """Return the table of :func:`scbatchprox.diagnose`."""
+    table = data
+    if is_anndata(data):
+        key, record = record_of(data, key)
+        if "diagnosis" not in record:
+            raise BadKey(
+                f"Expected a diagnosis in uns[{key!r}], found none; refine(..., diagnose=True) "
+                f"writes one."
+            )
+        table = record["diagnosis"]
+    elif hasattr(data, "fit_"):
+        table = data.diagnosis_
+        if table is None:
+            raise BadValue(
+                "Expected a diagnosis, found a model that has none; draw the table of "
+                "diagnose(Z, batch, model=model)."
+            )
+    table = _by_batch(table, "a diagnosis")
+    _require(table, ["verdict"], "diagnose()")
+    return table
+
+
+def adapter_of(data: Any, key: str | None = None) -> AdapterRows:
+    """Return the rows of an adapter, of a model, or in ``uns``."""
+    if is_anndata(data):
+        record = record_of(data, key)[1]
+        batch = record.get("row_batch", record.get("batches"))
+        return AdapterRows(
+            np.asarray(batch), np.asarray(record["scale"]), np.asarray(record["shift"])
+        )
+    adapter = data.adapter_ if hasattr(data, "fit_") else data
+    if not (hasattr(adapter, "scale") and hasattr(adapter, "batches")):
+        raise BadType(
+            f"Expected an AnnData, a fitted BatchProx or an Adapter, found {type(data).__name__}."
+        )
+    return AdapterRows(adapter.batches[adapter.batch], adapter.scale, adapter.shift)
+
+
+def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
+    """Return the rounds of a fit."""
+    found = data
+    if is_anndata(data):
+        found = record_of(data, key)[1]["history"]
+    elif hasattr(data, "fit_"):
+        found = data.history_
+    if hasattr(found, "frame"):
+        found = found.frame()
+    if not isinstance(found, Mapping | pd.DataFrame):
+        raise BadType(
+            f"Expected an AnnData, a fitted BatchProx or a History, found {type(data).__name__}."
+        )
+    table = pd.DataFrame(found)
+    _require(table, ["round", "objective", "distance", "step"], "model.history_")
+    return table
+
+
+def _by_batch(table: Any, what: str) -> pd.DataFrame:
+    """Return a table indexed by batch; files of earlier versions have a dictionary of columns."""
+    if not isinstance(table, Mapping | pd.DataFrame):
+        raise BadType(
+            f"Expected an AnnData, a fitted BatchProx or a table with {what}, found "
+            f"{type(table).__name__}."
+        )
+    table = pd.DataFrame(table)
+    return table.set_index("batch") if "batch" in table else table
+
+
+def _require(table: pd.DataFrame, columns: list[str], source: str) -> None:
+    absent = [name for name in columns if name not in table]
+    if absent:
+        raise BadKey(
+            f"Expected the table of {source}, found one without {some_of(absent)}; available: "
+            f"{some_of(table.columns, most=20)}."
+        )

@@ -1,0 +1,50 @@
+"""Verdicts and advice: their levels, colours and legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from .canvas import GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["LEVELS", "MAX_ROWS", "level_of", "verdict_legend", "worst_first"]
+
+#: Colours of verdicts, from good to bad. They differ in lightness too, for prints without colour.
+LEVELS = {
+    "safe": "#56B4E9",
+    "move with care": "#E69F00",
+    "leave alone": "#882255",
+    "no verdict": GREY,
+}
+#: Of more batches than this only the ones that need attention are drawn.
+MAX_ROWS = 60
+
+
+def level_of(verdict: Any) -> str:
+    """Return the first words of a verdict, which say how bad it is."""
+    return next((level for level in LEVELS if str(verdict).startswith(level)), "no verdict")
+
+
+def worst_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return at most ``MAX_ROWS`` rows: the worst verdicts first, then the largest numbers of a column."""
+    levels = list(LEVELS)
+    rank = table["verdict"].map(level_of).map(levels.index) if "verdict" in table else 0
+    rank = pd.Series(rank, table.index).where(lambda r: r < len(levels) - 1, -1)
+    order = pd.DataFrame({"rank": rank.to_numpy(), "by": table[column].to_numpy()})
+    order = order.sort_values(["rank", "by"], ascending=False, kind="stable")
+    return table.iloc[order.index[:MAX_ROWS]]
+
+
+def verdict_legend(
+    axes: Axes, levels: list[str], marks: Sequence[Any] = (), **options: Any
+) -> None:
+    """Say what colours mean: the ``levels`` in the picture, and other ``marks`` with labels."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=LEVELS[name], label=name) for name in LEVELS if name in levels]
+    axes.legend(handles=[*handles, *marks], frameon=False, fontsize=8, **options)

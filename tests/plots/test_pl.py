@@ -1,0 +1,394 @@
+"""Pictures of a refinement: what is in them, not their pixels."""
+
+import subprocess
+import sys
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from scbatchprox import Atlas, BatchProx, diagnose, pl, refine
+from scbatchprox.plots.canvas import COLOURS, cut
+from scbatchprox.plots.cloud import MAX_POINTS
+from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
+
+KEY = "X_pca_batchprox"
+
+
+def cells(n_batches=3, n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    batch = np.repeat([f"b{i:02d}" for i in range(n_batches)], n)
+    kind = rng.integers(0, 3, batch.size)
+    Z = rng.normal(size=(batch.size, 6)) + 9.0 * np.eye(3, 6)[kind]
+    Z += rng.normal(size=(n_batches, 6))[np.repeat(np.arange(n_batches), n)]
+    obs = pd.DataFrame(
+        {"batch": batch, "kind": [f"type{k}" for k in kind]}, map(str, range(len(Z)))
+    )
+    return ad.AnnData(obs=obs, obsm={"X_pca": Z.astype(np.float32)})
+
+
+@pytest.fixture
+def adata():
+    found = cells()
+    refine(found, "batch", target="population", diagnose=True)
+    return found
+
+
+def tick_names(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def legend_names(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def written(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_before_and_after_by_batch_type_and_movement(adata):
+    grid = pl.before_after(adata, label_key="kind")
+    assert grid.shape == (3, 2)
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == ["by batch", "by cell type", "by movement"]
+    assert [axes.get_title() for axes in grid[0]] == ["before: X_pca", f"after: {KEY}"]
+    for axes in grid.flat:
+        assert len(axes.collections[0].get_offsets()) == adata.n_obs
+    assert len({axes.get_xlim() for axes in grid.flat}) == 1  # the same principal axes
+    assert legend_names(grid[0, 1]) == ["b00", "b01", "b02"]
+    assert legend_names(grid[1, 1]) == ["type0", "type1", "type2"]
+    assert {text.get_text() for text in grid[1, 1].texts} == {"type0", "type1", "type2"}
+    drawn = np.unique(grid[0, 0].collections[0].get_facecolor(), axis=0)
+    assert len(drawn) == 3
+
+
+def test_movement_is_the_distance_of_each_cell_in_spreads(adata):
+    axes = pl.before_after(adata, color="movement")[0, 0]
+    Z, after = adata.obsm["X_pca"], adata.obsm[KEY]
+    moved = np.linalg.norm(after - Z, axis=1) / np.sqrt(Z.var(0).sum())
+    drawn = axes.collections[0].get_array()
+    np.testing.assert_allclose(np.sort(drawn), np.sort(moved), rtol=1e-4)
+
+
+def test_cells_are_drawn_in_random_order(adata):
+    axes = pl.before_after(adata, color=["batch"])[0, 0]
+    colours = axes.collections[0].get_facecolor()
+    changes = (np.abs(np.diff(colours, axis=0)).sum(1) > 0).sum()
+    assert changes > adata.n_obs / 3  # sorted batches would change twice
+
+
+def test_arrays_and_missing_labels(rng):
+    Z = rng.normal(size=(40, 3))
+    label = np.array(["a", None] * 20, dtype=object)
+    grid = pl.before_after(Z, Z + 1.0, batch_key=np.repeat([1, 2], 20), label_key=label)
+    assert legend_names(grid[0, 1]) == ["1", "2"]
+    assert legend_names(grid[1, 1]) == ["a", "unknown"]
+
+
+def test_one_coordinate(rng):
+    Z = rng.normal(size=(20, 1))
+    assert pl.before_after(Z, Z, batch_key=["a"] * 20).shape == (2, 2)
+
+
+def test_positions_by_name_and_by_coordinate(adata, rng):
+    adata.obsm["X_umap"], adata.obsm["X_umap_after"] = rng.normal(size=(2, adata.n_obs, 2))
+    grid = pl.before_after(adata, basis=("X_umap", "X_umap_after"), color="batch")
+    for axes, name in zip(grid[0], ("X_umap", "X_umap_after"), strict=True):
+        drawn = axes.collections[0].get_offsets()
+        np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(adata.obsm[name][:, 0]))
+    grid = pl.before_after(adata, basis=(2, 0), color="batch")
+    assert grid[0, 0].get_xlabel() == "X_pca 3 × X_pca 1"
+    drawn = grid[0, 1].collections[0].get_offsets()
+    np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(adata.obsm[KEY][:, 2]), rtol=1e-6)
+
+
+def test_umap_keeps_types_apart(adata):
+    pytest.importorskip("umap")
+    grid = pl.before_after(adata, basis="umap", color="cell type", label_key="kind")
+    assert grid[0, 0].get_xlabel() == "UMAP1 × UMAP2"
+    axes = grid[0, 1]
+    drawn, colour = axes.collections[0].get_offsets(), axes.collections[0].get_facecolor()
+    group = np.unique(colour, axis=0, return_inverse=True)[1].ravel()
+    centre = np.array([np.asarray(drawn)[group == g].mean(0) for g in range(3)])
+    nearest = ((np.asarray(drawn)[:, None] - centre) ** 2).sum(2).argmin(1)
+    assert (nearest == group).mean() > 0.95
+
+
+def test_many_cells_are_pixels(rng):
+    n = MAX_POINTS + 1
+    Z = rng.normal(size=(n, 2)).astype(np.float32)
+    batch = rng.integers(0, 2, n)
+    grid = pl.before_after(Z, Z, batch_key=batch, basis=(0, 1))
+    assert not any(len(axes.collections) for axes in grid.flat)
+    image = np.asarray(grid[0, 0].images[0].get_array())
+    filled = image[..., 3] > 0
+    assert 5_000 < filled.sum() < n
+    share = (image[filled][:, 0] == image[filled][:, 0].max()).mean()
+    assert 0.4 < share < 0.6  # a pixel has the colour of one of its cells, by chance
+    # The middle has more cells than the edge.
+    assert image[190:210, 190:210, 3].mean() > image[:40, :40, 3].mean()
+    mean = np.asarray(grid[1, 0].images[0].get_array())
+    assert (mean[..., 3] > 0).sum() == filled.sum()
+
+
+def test_forty_batches_and_more_are_readable(rng):
+    Z = rng.normal(size=(500, 3))
+    batch = np.array([f"a_long_name_of_sample_number_{i:03d}" for i in range(50)])[
+        np.arange(500) % 50
+    ]
+    axes = pl.before_after(Z, Z, batch_key=batch, color="batch")[0, 1]
+    names = legend_names(axes)
+    assert len(names) == 41
+    assert names[-1] == "and 10 more"
+    assert max(map(len, names)) <= 24
+    assert len(set(names)) == 41  # the end of a name, which tells them apart, is not cut
+    figure = axes.figure
+    figure.canvas.draw()
+    box = axes.get_legend().get_window_extent()
+    assert box.x1 <= figure.bbox.width
+    assert box.y0 >= 0
+
+
+def test_colours_differ_also_for_colour_blind_readers():
+    # Machado et al. 2009, without green and without red cones, on linear RGB.
+    sight = [
+        np.eye(3),
+        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    ]
+    to_xyz = [[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8728]]
+    assert len(set(COLOURS)) == 40
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS[:20]])
+    for seen in sight:
+        xyz = np.clip((rgb**2.2) @ np.array(seen).T, 0, 1) @ np.array(to_xyz).T
+        x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116).T
+        lab = np.stack([116 * y, 500 * (x - y), 200 * (y - z)], 1)
+        apart = np.linalg.norm(lab[:, None] - lab, axis=2) + 100 * np.eye(20)
+        assert apart.min() > 15  # a difference of 2 can just be seen
+    assert len(set(LEVELS.values())) == len(LEVELS)
+
+
+def test_movement_is_sorted_and_has_colours_of_verdicts(adata):
+    axes = pl.movement(adata)
+    table = pd.DataFrame(adata.uns[KEY]["diagnosis"])
+    moved = [bar.get_width() for bar in axes.patches]
+    assert moved == sorted(moved, reverse=True)
+    np.testing.assert_allclose(sorted(moved), sorted(table["moved"]))
+    assert sorted(tick_names(axes)) == ["b00", "b01", "b02"]
+    assert legend_names(axes)[-1] == "care begins"
+    model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    assert legend_names(pl.movement(model)) == ["no verdict", "care begins"]
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in pl.movement(model.movement()).patches],
+        sorted(model.movement()["relative"], reverse=True),
+    )
+
+
+def test_movement_of_very_many_batches():
+    table = pd.DataFrame({"relative": np.linspace(0, 1, 200)}, index=range(200))
+    axes = pl.movement(table)
+    assert len(axes.patches) == MAX_ROWS
+    assert tick_names(axes)[0] == "199"
+    assert "60 of 200 batches" in axes.get_title(loc="left")
+
+
+def diagnosis_table():
+    return pd.DataFrame(
+        {
+            "n_cells": [1000, 20], "moved": [0.1, 0.7], "scale_min": [1.0, 0.5], "scale_max": [1.0, 1.2],
+            "matched": [0.9, 0.1], "composition": [0.0, np.nan], "distinct": [0.8, 0.8],
+            "neighbours_kept": [0.9, 0.9], "condition confounded": [1.0, 1.0],
+            "verdict": ["safe", "leave alone: 90% of its cells have no partner in other batches"],
+        },
+        index=["good", "bad"],
+    )  # fmt: skip
+
+
+def test_diagnosis_has_numbers_marks_and_whole_verdicts():
+    axes = pl.diagnosis(diagnosis_table())
+    assert tick_names(axes) == ["bad", "good"]  # the worst first
+    assert "leave alone: 90% of its cells have no partner in other batches" in written(axes)
+    assert {"1,000", "0.70", "–", "safe"} <= set(written(axes))
+    assert len(axes.patches) == 3  # moved, scale_min and matched of one batch
+    headings = [label.get_text() for label in axes.get_xticklabels()]
+    assert headings[0] == "cells"
+    assert headings[-2:] == ["condition\nconfounded", "verdict"]
+    assert legend_names(axes) == ["safe", "leave alone", "beyond a limit"]
+
+
+def test_diagnosis_of_a_table_and_of_an_anndata_is_the_same(adata, tmp_path):
+    table = diagnose(adata.obsm["X_pca"], adata.obs["batch"], target="population")
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    again = ad.read_h5ad(tmp_path / "cells.h5ad")
+    assert written(pl.diagnosis(again)) == written(pl.diagnosis(table))
+
+
+def test_a_diagnosis_that_was_not_made():
+    model = BatchProx(target="moment").fit(cells().obsm["X_pca"], batch=cells().obs["batch"])
+    with pytest.raises(ValueError, match="found a model that has none"):
+        pl.diagnosis(model)
+    adata = cells()
+    refine(adata, "batch", target="moment", diagnose=False)
+    with pytest.raises(KeyError, match="diagnose=True"):
+        pl.diagnosis(adata)
+
+
+def test_adapter_shows_scale_and_shift(adata):
+    model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    scale, shift = pl.adapter(model)
+    np.testing.assert_allclose(2.0 ** np.asarray(scale.images[0].get_array()), model.scale_)
+    np.testing.assert_allclose(shift.images[0].get_array(), model.shift_)
+    assert tick_names(scale) == ["b00", "b01", "b02"]
+    record = adata.uns[KEY]
+    _, shift = pl.adapter(adata)
+    own = record["row_batch"] == "b01"
+    np.testing.assert_allclose(shift.images[0].get_array()[1], record["shift"][own].mean(0))
+    _, shift = pl.adapter(adata, batch="b01")
+    np.testing.assert_allclose(shift.images[0].get_array(), record["shift"][own])
+    with pytest.raises(KeyError, match="found 'b99'; available: 'b00'"):
+        pl.adapter(adata, batch="b99")
+
+
+def test_history_shows_rounds_and_the_fixed_point(adata):
+    Z, batch = adata.obsm["X_pca"], adata.obs["batch"]
+    model = BatchProx(target="moment", rounds=4).fit(Z, batch=batch)
+    objective, distance, step = pl.history(model)
+    np.testing.assert_array_equal(objective.lines[0].get_ydata(), model.history_.objective)
+    np.testing.assert_array_equal(distance.lines[0].get_xdata(), range(5))
+    assert len(step.lines[0].get_ydata()) == 4
+    fixed = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
+    words = [label.get_text() for label in pl.history(fixed.history_)[0].get_xticklabels()]
+    assert words[-1] == "∞"
+    assert (
+        pl.history(adata)[0].lines[0].get_linestyle() == ":"
+    )  # only the first and last round are known
+
+
+def test_scores_have_circles_numbers_and_the_unrefined_row():
+    table = pd.DataFrame(
+        {"X_pca": [0.5, 0.01, 0.1, np.nan, 0.2], "refined": [0.6, 0.02, 0.9, np.nan, 0.1]},
+        index=["macro_f1", "macro_f1_sd", "ilisi", "kbet", "over_correction"],
+    )
+    axes = pl.scores(table)
+    assert tick_names(axes) == ["X_pca (unrefined)", "refined"]
+    heads = [label.get_text() for label in axes.get_xticklabels()]
+    assert heads == ["macro-F1", "iLISI", "over-\ncorrection ↓"]  # kBET has no number
+    assert len(axes.collections) == 6
+    bold = {text.get_text() for text in axes.texts if text.get_weight() == "bold"}
+    assert bold == {"0.60\n±0.02", "0.90", "0.10"}
+    sizes = [circle.get_sizes()[0] for circle in axes.collections]
+    assert sizes[3] > sizes[2]
+    assert tick_names(pl.scores(table, unrefined="refined"))[0] == "refined (unrefined)"
+    with pytest.raises(ValueError, match="one of X_pca, refined, found 'other'"):
+        pl.scores(table, unrefined="other")
+
+
+def test_atlas_shows_versions_arrivals_and_removals(tmp_path, rng):
+    Z = rng.normal(size=(400, 4))
+    atlas = Atlas.create(tmp_path / "atlas", target="moment")
+    with pytest.raises(ValueError, match="add some first"):
+        pl.atlas(atlas)
+    atlas.add(Z[:200], batch=np.repeat(["a", "b"], 100))
+    atlas.add(Z[200:300], batch=["c"] * 100)
+    judged = atlas.add(9 * Z[300:], batch=["far"] * 100, force=True).judgement
+    atlas.forget("c")
+    atlas.rollback(3)
+    versions, arrivals = pl.atlas(atlas.path)
+    assert [bar.get_height() for bar in versions.patches] == [0, 200, 300, 400, 300, 300]
+    assert tick_names(arrivals) == ["a", "b", "c", "far"]
+    assert f"{judged['moved'].iloc[0]:.2f}" in written(arrivals)
+    assert legend_names(arrivals) == ["safe", "leave alone", "removed", "returned by a rollback"]
+
+
+def test_save_show_and_ax(adata, tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    shown = []
+    monkeypatch.setattr(plt, "show", lambda: shown.append(True))
+    for suffix, start in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        pl.movement(adata, save=tmp_path / f"picture{suffix}", show=False)
+        assert (tmp_path / f"picture{suffix}").read_bytes().startswith(start)
+    assert not plt.get_fignums()  # a notebook would show these
+    assert not shown
+    pl.movement(adata, show=True)
+    assert shown == [True]
+    assert len(plt.get_fignums()) == 1
+    plt.close("all")
+    axes = Figure().subplots(1, 2)
+    assert pl.movement(adata, ax=axes[0]) is axes[0]
+    assert pl.adapter(adata, ax=axes)[1] is axes[1]
+    with pytest.raises(ValueError, match="Expected 2 axes for 1 x 2 panels, found 1"):
+        pl.adapter(adata, ax=axes[0])
+    with pytest.raises(TypeError, match="found str"):
+        pl.movement(adata, ax="here")
+
+
+def test_pictures_need_no_display(tmp_path):
+    script = (
+        "import sys, scbatchprox\n"
+        "from scbatchprox import pl\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "import pandas as pd\n"
+        f"pl.movement(pd.DataFrame({{'relative': [0.1]}}, index=['a']), save={str(tmp_path / 'a.png')!r})\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert scbatchprox.pl is pl\n"
+    )
+    environment = {
+        "MPLBACKEND": "TkAgg",
+        "PATH": "",
+        "PYTHONPATH": ":".join(filter(None, sys.path)),
+    }
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    assert (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda a: pl.movement(a, key="X_other"),
+            "found no 'X_other'; available: 'X_pca_batchprox'",
+        ),
+        (lambda a: pl.before_after(a, label_key="nothing"), "found no column 'nothing'; available"),
+        (lambda a: pl.before_after(a, color="cell type"), "label_key= adds 'cell type'"),
+        (
+            lambda a: pl.before_after(a, basis=("X_umap", "b")),
+            "found no 'X_umap'; available: 'X_pca'",
+        ),
+        (lambda a: pl.before_after(a, basis="tsne"), "found 'tsne'"),
+        (lambda a: pl.before_after(a, basis=(0, 6)), "Expected coordinates from 0 to 5"),
+        (lambda a: pl.before_after(a.obsm["X_pca"]), "found one array"),
+        (lambda a: pl.before_after(a.obsm["X_pca"], a.obsm["X_pca"][:, :2]), "of the same shape"),
+        (lambda a: pl.movement(3), "found int"),
+        (lambda a: pl.movement(pd.DataFrame({"x": [1]})), "found one without 'relative'"),
+        (lambda a: pl.history(3), "found int"),
+        (lambda a: pl.adapter(3), "found int"),
+        (lambda a: pl.scores(3), "found int"),
+        (lambda a: pl.atlas(3), "found int"),
+    ],
+)
+def test_errors_say_what_is_available(adata, call, words):
+    with pytest.raises((KeyError, ValueError, TypeError), match=words):
+        call(adata)
+
+
+def test_two_records_need_a_key(adata):
+    with pytest.raises(KeyError, match="found none"):
+        pl.movement(cells())
+    refine(adata, "batch", target="moment", key_added="other", diagnose=False)
+    with pytest.raises(KeyError, match="Expected key= .* found 2 in uns"):
+        pl.movement(adata)
+    assert len(pl.movement(adata, key="other").patches) == 3
+
+
+def test_a_batch_of_several_keys(adata):
+    refine(adata, ["batch", "kind"], target="moment", key_added="both", diagnose=False)
+    axes = pl.before_after(adata, key="both", color="batch")[0, 1]
+    assert "b00 | type0" in legend_names(axes)
+
+
+def test_names_are_cut_in_the_middle():
+    assert cut("short") == "short"
+    assert len(cut("x" * 100)) == 24
