@@ -16,6 +16,7 @@ from ..cells.reading import LocalCells
 from ..core.moments import Moments
 from ..errors import BadValue
 from ..io.atomic import replacing
+from ..io.damaged import reading
 from ..io.formats import kind_of
 from ..kernels.arrays import Floats
 from ..progress import Progress
@@ -114,7 +115,8 @@ def write_scores(
         with replacing(scores_out) as partial:
             table.to_csv(partial)
     if mark:
-        _write_obs(Path(path), columns)
+        with reading(path):  # a damaged file may be readable, and yet nothing can be added to it
+            _write_obs(Path(path), columns)
 
 
 def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -106,6 +106,9 @@ def checked(path: str | Path) -> Iterator[None]:
 
 def _saved(stored: store.Stored) -> Saved:
     tensors, known = stored.tensors, stored.params
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and tensor.dtype != np.float64:
+            raise BadValue(f"Expected float64 numbers, found {tensor.dtype.name} in {name!r}.")
     params = params_from_json(known["params"])
     consensus = _consensus(stored)
     method = params_from_json(known["method"]) if "method" in known else params
