@@ -52,7 +52,7 @@ def before_after(
 ) -> Any:
     """Draw cells before and after refinement, one row of panels per colouring.
 
-    More than 50,000 cells are drawn as pixels, so that a million take a second or two.
+    More than 50,000 cells are drawn as pixels, so that a million take a few seconds.
 
     Parameters
     ----------
