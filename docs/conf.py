@@ -26,7 +26,6 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
-    "sphinx_autodoc_typehints",  # after napoleon
     "sphinx_copybutton",
     "sphinx_design",
 ]
@@ -58,12 +57,10 @@ nb_merge_streams = True
 templates_path = ["_templates"]
 autosummary_generate = True
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # sphinx_autodoc_typehints writes them
+autodoc_typehints_format = "short"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-typehints_defaults = "comma"
-typehints_document_rtype = False
-always_use_bars_union = True
+napoleon_use_ivar = True  # attributes that are also properties are listed once
 
 # Look
 html_theme = "sphinx_book_theme"
@@ -80,3 +77,13 @@ mathjax_path = "mathjax/tex-chtml.js"
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "default"
+
+
+def setup(app):
+    """Leave out the methods that scikit-learn adds to an estimator to route metadata."""
+
+    def added(app, what, name, obj, skip, options):
+        return True if name.startswith("set_") and name.endswith("_request") else None
+
+    app.connect("autodoc-skip-member", added)
+    return {"parallel_read_safe": True}

@@ -40,8 +40,21 @@ NEEDED = {
     "flower": ("flwr",),
 }
 
+#: Examples in docstrings that need the packages of a marker.
+EXAMPLES = {
+    "scbatchprox.evaluate.metrics.comparison.compare": "bench",
+    "scbatchprox.evaluate.metrics.of_file.evaluate_file": "bench",
+    "scbatchprox.evaluate.metrics.overview.scores": "bench",
+    "scbatchprox.evaluate.metrics.scib_scores.scib": "bench",
+    "scbatchprox.upstream.scvi.ScviUpstream": "scvi",
+}
+
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.name in EXAMPLES:
+            item.add_marker(EXAMPLES[item.name])
+            item.add_marker(pytest.mark.filterwarnings("default"))  # warnings of other packages
     if "memory" not in config.option.markexpr:
         for item in items:
             if item.get_closest_marker("memory"):
