@@ -60,7 +60,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True  # attributes that are also properties are listed once
+# As a list: attributes that are also properties are not described twice.
+napoleon_custom_sections = [("Attributes", "params_style")]
 
 # Look
 html_theme = "sphinx_book_theme"
