@@ -7,12 +7,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 FLOWER := .venv-flower
+DOCS := .venv-docs
 PIP := -m pip install --quiet --disable-pip-version-check
 # The first of these that runs. (A pyenv shim may exist without a Python behind it.)
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick dist fuzz fuzz-quick clean
+.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -62,6 +63,9 @@ test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
 
+docs: $(DOCS)/.done ## build the site into docs/_build/html, and run its notebooks; needs no network
+	$(DOCS)/bin/python -m sphinx -W --keep-going -j auto -q -d docs/_build/doctrees docs docs/_build/html
+
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.test ## open damaged files of all kinds for FUZZ_SECONDS=600; prints its seed (Linux)
 	PYTHONPATH=src $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
@@ -76,10 +80,10 @@ dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty 
 	$(BIN)/python tools/check_dist.py dist
 
 clean: ## remove environments, caches and output
-	rm -rf $(VENV) $(VENV)-3.13 $(BENCH) $(FLOWER) dist demo-output bench-output federated-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.13 $(BENCH) $(FLOWER) $(DOCS) docs/_build docs/generated dist demo-output bench-output federated-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.made $(BENCH)/.made $(FLOWER)/.made: %/.made:
+$(VENV)/.made $(BENCH)/.made $(FLOWER)/.made $(DOCS)/.made: %/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Expected Python 3.11 or newer, found $$($(PYTHON) --version); set PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $*
@@ -98,4 +102,8 @@ $(BENCH)/.done: pyproject.toml | $(BENCH)/.made
 # Flower pins many packages, so it has an environment of its own.
 $(FLOWER)/.done: pyproject.toml | $(FLOWER)/.made
 	$(FLOWER)/bin/python $(PIP) -e '.[flower]' pytest pytest-xdist hypothesis
+	@touch $@
+
+$(DOCS)/.done: pyproject.toml | $(DOCS)/.made
+	$(DOCS)/bin/python $(PIP) -e '.[docs]'
 	@touch $@

@@ -44,8 +44,21 @@ NEEDED = {
 #: Tests that run only if their marker is asked for, and why.
 ASKED = {"memory": "takes minutes: make test-heavy", "browser": "needs Chromium: make test-browser"}
 
+#: Examples in docstrings that need the packages of a marker.
+EXAMPLES = {
+    "scbatchprox.evaluate.metrics.comparison.compare": "bench",
+    "scbatchprox.evaluate.metrics.of_file.evaluate_file": "bench",
+    "scbatchprox.evaluate.metrics.overview.scores": "bench",
+    "scbatchprox.evaluate.metrics.scib_scores.scib": "bench",
+    "scbatchprox.upstream.scvi.ScviUpstream": "scvi",
+}
+
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.name in EXAMPLES:
+            item.add_marker(EXAMPLES[item.name])
+            item.add_marker(pytest.mark.filterwarnings("default"))  # warnings of other packages
     for name, reason in ASKED.items():
         for item in items:
             if name not in config.option.markexpr and item.get_closest_marker(name):

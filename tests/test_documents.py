@@ -1,4 +1,7 @@
-"""The Python examples in the README and the docs run, from top to bottom of each page."""
+"""The Python examples in the README and the docs run, from top to bottom of each page.
+
+Cells of pages that are notebooks (``{code-cell}``) run when the site is built: ``make docs``.
+"""
 
 import re
 from pathlib import Path
@@ -12,11 +15,12 @@ from scbatchprox import __version__, refine
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/plots.md",
-    "docs/populations.md", "docs/upstream.md",
+    "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/plots.md", "docs/populations.md",
+    "docs/upstream.md", "docs/index.md", "docs/howto/larger_than_memory.md",
+    "docs/tutorials/scvi_and_harmony.md",
 ]  # fmt: skip
 #: Words in a block that needs more than the test extra, and the marker of the tests that run it.
-HEAVY = {"scanpy": "bench", "ScviUpstream": "scvi"}
+HEAVY = {"scanpy": "bench", "ScviUpstream": "scvi", "import scvi": "scvi"}
 
 
 def blocks(page):
@@ -66,6 +70,12 @@ def test_examples_run(page, tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("default")  # warnings of other packages
 def test_examples_that_need_other_packages_run(page, markers, tmp_path, monkeypatch):
     run(page, markers, tmp_path, monkeypatch)
+
+
+def test_every_page_with_python_is_run():
+    pages = [path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts]
+    with_python = {str(path.relative_to(ROOT)) for path in pages if "```python" in path.read_text()}
+    assert with_python <= set(PAGES)
 
 
 @pytest.mark.parametrize(

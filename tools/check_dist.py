@@ -113,7 +113,7 @@ def check_sdist(sdist: Path, place: Path) -> None:
         path.relative_to(ROOT)
         for folder in ("src", "tests", "docs", "benchmarks", "tools", ".ci")
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "_build", "generated"} & set(path.parts)
     ]
     needed += map(Path, ("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "LICENSE"))
     missing = [str(path) for path in needed if not (unpacked / path).exists()]

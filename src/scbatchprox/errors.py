@@ -20,7 +20,17 @@ __all__ = [
 
 
 class InputError(Exception):
-    """One sentence: what was expected, what was found and, where it helps, what is available."""
+    """One sentence: what was expected, what was found and, where it helps, what is available.
+
+    Examples
+    --------
+    >>> from scbatchprox import BatchProx, InputError
+    >>> try:
+    ...     BatchProx(rounds=-1).fit([[0.0], [1.0]], batch=["a", "b"])
+    ... except InputError as error:
+    ...     print(error)
+    Expected rounds to be a whole number >= 0, or None for the fixed point, found -1.
+    """
 
     def __str__(self) -> str:
         # KeyError.__str__ would put the message in quotes.

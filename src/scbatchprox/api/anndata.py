@@ -86,6 +86,21 @@ def refine(
     ``uns[key_added]``
         the record: parameters; ``batches``; ``scale`` and ``shift`` of each row, with the row's batch
         in ``row_batch``; how far each batch moved; and the history of the rounds.
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 50)}, map(str, range(100)))
+    >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(100, 5))})
+    >>> from scbatchprox import refine
+    >>> refine(adata, "batch")
+    >>> list(adata.obsm)
+    ['X_pca', 'X_pca_batchprox']
+    >>> refine(adata, "batch", target="moment", inplace=False).shape  # the paper's method
+    (100, 5)
     """
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")

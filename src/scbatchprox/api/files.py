@@ -72,6 +72,22 @@ def refine_file(
         Called after every chunk of rows.
 
     The solver ``"adam"`` visits cells in random order, so it holds the embedding in memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 50)}, map(str, range(100)))
+    >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(100, 5))})
+    >>> path = tempfile.mkdtemp() + "/cells.h5ad"
+    >>> adata.write_h5ad(path)
+    >>> from scbatchprox import refine_file
+    >>> model = refine_file(path, "batch")  # into the file; out= writes a copy
+    >>> list(ad.read_h5ad(path).obsm)
+    ['X_pca', 'X_pca_batchprox']
     """
     check_keep(keep, diagnose)
     model = BatchProx() if model is None else model
@@ -158,6 +174,23 @@ def apply_file(
 
     The adapter must know all batches of the file and have the same number of coordinates. ``record`` is
     written to ``uns`` if the file has one. The other parameters are those of :func:`refine_file`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 50)}, map(str, range(100)))
+    >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(100, 5))})
+    >>> path = tempfile.mkdtemp() + "/cells.h5ad"
+    >>> adata.write_h5ad(path)
+    >>> from scbatchprox import BatchProx, apply_file
+    >>> model = BatchProx().fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    >>> apply_file(path, model.adapter_, "batch", key_added="X_refined")
+    >>> list(ad.read_h5ad(path).obsm)
+    ['X_pca', 'X_refined']
     """
     with (
         open_job(path, batch_key, use_rep, key_added, out, labels) as job,

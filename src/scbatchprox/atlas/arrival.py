@@ -21,6 +21,17 @@ class Arrival:
     """The judgement on new batches, and the number of the version they were added as, if any.
 
     ``scores`` are those of :func:`scbatchprox.atlas.cell_scores`, if they were computed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from scbatchprox import Atlas
+    >>> atlas = Atlas.create(tempfile.mkdtemp())
+    >>> Z = np.random.default_rng(0).normal(size=(100, 5))
+    >>> arrival = atlas.add(Z, batch=["a"] * 100)
+    >>> arrival.version, arrival.judgement["level"].tolist()
+    (2, ['first'])
     """
 
     judgement: pd.DataFrame

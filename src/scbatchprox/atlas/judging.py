@@ -65,6 +65,16 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     ``move with care: ...`` or ``leave alone: ...``; a batch to leave alone is refused unless forced.
     An atlas with the population target also has ``matched``, the part of the batch's cells with a partner in
     the atlas.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scbatchprox import BatchProx, Moments
+    >>> from scbatchprox.atlas import judge
+    >>> Z = np.random.default_rng(0).normal(size=(300, 5))
+    >>> model = BatchProx(target="moment").fit(Z[:200], batch=np.repeat(["a", "b"], 100))
+    >>> judge(model, Moments.of(9.0 * Z[200:], ["c"] * 100))["level"].tolist()
+    ['very far']
     """
     return judge_arrival(model, moments, after_adding(model, moments, policy))
 
@@ -148,6 +158,16 @@ def cell_scores(moments: Moments, Z: Any) -> Floats:
 
     The distance from a batch is the root mean square, over coordinates, of the distance from its mean in
     standard deviations of the batch. Cells are not refined: a new batch has no row in the adapter yet.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scbatchprox import Moments
+    >>> from scbatchprox.atlas import cell_scores
+    >>> Z = np.random.default_rng(0).normal(size=(200, 5))
+    >>> moments = Moments.of(Z, np.repeat(["a", "b"], 100))
+    >>> (cell_scores(moments, np.array([[0.0] * 5, [9.0] * 5])) > 2.5).tolist()
+    [False, True]
     """
     Z = check_embedding(Z)
     if Z.shape[1] != moments.n_dims:

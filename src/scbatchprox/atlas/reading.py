@@ -30,6 +30,19 @@ class Diff:
     ``rows`` has one row per batch in both: cells before and after, the largest absolute change of its
     scales and of its shifts (NaN if its populations were found again), and ``mean_moved``, the root mean
     squared change, over coordinates, of its refined mean.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from scbatchprox import Atlas
+    >>> atlas = Atlas.create(tempfile.mkdtemp())
+    >>> Z = np.random.default_rng(0).normal(size=(200, 5))
+    >>> _ = atlas.add(Z, batch=np.repeat(["a", "b"], 100))
+    >>> _ = atlas.forget("b")
+    >>> changes = atlas.diff(2, 3)
+    >>> changes.added, changes.removed
+    ([], [{'batch': 'b', 'n_cells': 100}])
     """
 
     added: Counts

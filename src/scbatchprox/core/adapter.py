@@ -54,6 +54,14 @@ class Adapter(OfBatches):
         (R, d) :math:`a_k`, positions of the populations; ``None`` with one row per batch.
     bandwidth
         (B,) :math:`h_b`, a variance; ``None`` without anchors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scbatchprox import Adapter
+    >>> adapter = Adapter.per_batch(["a", "b"], np.ones((2, 1)), np.array([[2.5], [-2.5]]))
+    >>> adapter.apply(np.array([[0.0], [5.0]]), ["a", "b"]).ravel().tolist()
+    [2.5, 2.5]
     """
 
     batches: np.ndarray

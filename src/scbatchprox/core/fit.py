@@ -35,7 +35,14 @@ __all__ = ["Fit", "Method"]
 
 @dataclass(frozen=True)
 class Method:
-    """How adapter rows are computed from moments: target, solver, rounds, weights and strength."""
+    """How adapter rows are computed from moments: target, solver, rounds, weights and strength.
+
+    Examples
+    --------
+    >>> from scbatchprox import Exact, Method, MomentTarget, Weights
+    >>> Method(MomentTarget(), Exact(), rounds=3, weights=Weights()).strength
+    1.0
+    """
 
     rule: TargetRule
     solver: Solver
@@ -128,6 +135,17 @@ class Fit(Facts):
         needs of the reference.
     pooled
         Moments of the whole reference, if other sites hold some of its batches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Exact, Fit, Method, Moments, MomentTarget, Weights
+    >>> method = Method(MomentTarget(), Exact(), rounds=3, weights=Weights())
+    >>> fit = Fit.of(method, Moments.of(Z, batch))
+    >>> fit.reference.batches.tolist(), fit.added.batches.tolist()
+    (['a', 'b'], [])
     """
 
     method: Method

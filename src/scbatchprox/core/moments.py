@@ -39,6 +39,16 @@ class Pooled(Facts):
         Numbers of cells and batches.
     mean, m2
         (d,) mean of all cells, and the sum of squared deviations from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Moments
+    >>> pooled = Moments.of(Z, batch).pooled()
+    >>> pooled.n_cells, pooled.mean.tolist(), pooled.var.tolist()
+    (4, [3.5], [7.25])
     """
 
     n_cells: int
@@ -83,6 +93,18 @@ class Moments(OfBatches):
     anchors
         (R, d) the points that the cells of populations were assigned to: more cells of a known batch
         belong to the nearest one. ``None`` if rows are whole batches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Moments
+    >>> moments = Moments.of(Z, batch)
+    >>> moments.n.tolist(), moments.mean.ravel().tolist(), moments.m2.ravel().tolist()
+    ([2, 2], [1.0, 6.0], [2.0, 2.0])
+    >>> Moments.of(Z[:3], batch[:3]).merge(Moments.of(Z[3:], batch[3:])).mean.ravel().tolist()
+    [1.0, 6.0]
     """
 
     batches: np.ndarray

@@ -28,7 +28,14 @@ LARGEST = 1e100
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of the three terms: the pull to the target, FedProx, and the identity."""
+    """The weights of the three terms: the pull to the target, FedProx, and the identity.
+
+    Examples
+    --------
+    >>> from scbatchprox import Weights
+    >>> Weights(mu=0.0)
+    Weights(lambda_target=0.5, mu=0.0, lambda_id=0.001)
+    """
 
     lambda_target: float = 0.5
     mu: float = 1e-3
@@ -65,6 +72,16 @@ class Target(Facts):
     final
         Whether the adapter maps rows to the target exactly. Then the weights and rounds have been used to
         find the target, and no solver applies them again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Moments, MomentTarget
+    >>> target = MomentTarget(variance_matching=False)(Moments.of(Z, batch))
+    >>> target.center.ravel().tolist(), target.shift.ravel().tolist()
+    ([3.5, 3.5], [2.5, -2.5])
     """
 
     mean: Floats
@@ -104,6 +121,19 @@ class Problem(Facts):
         The target of each batch.
     weights
         Weights of the three terms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Exact, Moments, MomentTarget, Problem, Weights
+    >>> moments = Moments.of(Z, batch)
+    >>> problem = Problem.of(moments, MomentTarget()(moments), Weights())
+    >>> problem.share.tolist()
+    [0.5, 0.5]
+    >>> problem.objective(problem.identity()) > problem.objective(problem.minimiser())
+    True
     """
 
     mean: Floats

@@ -37,7 +37,16 @@ _chosen: int | None = None
 
 
 def set_num_threads(n: int | None) -> None:
-    """Use ``n`` threads from now on; ``None`` goes back to the default. Results never depend on it."""
+    """Use ``n`` threads from now on; ``None`` goes back to the default. Results never depend on it.
+
+    Examples
+    --------
+    >>> from scbatchprox import get_num_threads, set_num_threads
+    >>> set_num_threads(2)
+    >>> get_num_threads()
+    2
+    >>> set_num_threads(None)
+    """
     global _chosen
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadValue(f"Expected a whole number of threads >= 1, or None, found {n!r}.")
@@ -45,7 +54,14 @@ def set_num_threads(n: int | None) -> None:
 
 
 def get_num_threads() -> int:
-    """Threads in use: the number set, or ``NUMBA_NUM_THREADS``, or the cores this process may use."""
+    """Threads in use: the number set, or ``NUMBA_NUM_THREADS``, or the cores this process may use.
+
+    Examples
+    --------
+    >>> from scbatchprox import get_num_threads
+    >>> get_num_threads() >= 1
+    True
+    """
     if _chosen is not None:
         return _chosen
     variable = os.environ.get("NUMBA_NUM_THREADS", "")

@@ -31,6 +31,16 @@ class MomentTarget(Changed):
         Match standard deviations as well as means; ``False`` is "mean-only" in the paper.
     eps
         Added to standard deviations before the division.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]] * 10)
+    >>> batch = ["a", "a", "b", "b"] * 10
+    >>> from scbatchprox import BatchProx, MomentTarget
+    >>> model = BatchProx(target=MomentTarget(variance_matching=False), rounds=None, lambda_id=0)
+    >>> model.fit_transform(Z, batch=batch)[:4].round(1).ravel().tolist()
+    [2.5, 4.5, 2.5, 4.5]
     """
 
     variance_matching: bool = True

@@ -22,7 +22,19 @@ _METHODS: dict[str, type[PCAUpstream] | type[ScviUpstream]] = {
 
 
 def load(path: str | Path) -> Upstream:
-    """Read an upstream of any kind from its file."""
+    """Read an upstream of any kind from its file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.upstream import PCAUpstream, load
+    >>> cells = simulate("balanced2", n_genes=200, n_components=5)
+    >>> path = tempfile.mkdtemp() + "/pca.safetensors"
+    >>> PCAUpstream.fit(cells, n_components=10).save(path)
+    >>> load(path).n_dims
+    10
+    """
     stored = _store.load(path, (KIND,))
     method = stored.params.get("method")
     if method not in _METHODS:
@@ -33,7 +45,14 @@ def load(path: str | Path) -> Upstream:
 
 
 def is_saved(path: str | Path) -> bool:
-    """Whether a file is a saved upstream."""
+    """Whether a file is a saved upstream.
+
+    Examples
+    --------
+    >>> from scbatchprox.upstream import is_saved
+    >>> is_saved("cells.h5ad")
+    False
+    """
     try:
         _store.load(path, (KIND,))
     except InputError:

@@ -38,6 +38,16 @@ class Embedded:
     record
         Entry for ``uns``, next to the coordinates in ``obsm``. It holds the fingerprint of the
         upstream, which an atlas checks.
+
+    Examples
+    --------
+    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.upstream import PCAUpstream
+    >>> cells = simulate("balanced2", n_genes=200, n_components=5)
+    >>> embedded = PCAUpstream.fit(cells, n_components=10).embed(cells)
+    >>> embedded.write(cells, "X_reference")
+    >>> cells.obsm["X_reference"].shape
+    (2400, 10)
     """
 
     Z: np.ndarray
@@ -52,7 +62,17 @@ class Embedded:
 
 
 class Upstream(ABC):
-    """A fixed reference: it embeds new cells, and its own cells keep their coordinates."""
+    """A fixed reference: it embeds new cells, and its own cells keep their coordinates.
+
+    Examples
+    --------
+    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.upstream import PCAUpstream, Upstream
+    >>> cells = simulate("balanced2", n_genes=200, n_components=5)
+    >>> pca = PCAUpstream.fit(cells, n_components=10)
+    >>> isinstance(pca, Upstream), pca.n_dims, pca.fingerprint[:4]
+    (True, 10, 'pca:')
+    """
 
     method: ClassVar[str]
 

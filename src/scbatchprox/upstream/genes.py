@@ -33,6 +33,12 @@ class GeneReport:
     counts_lost
         Mean share of the missing genes in the counts of a reference cell, if totals are corrected
         for it.
+
+    Examples
+    --------
+    >>> from scbatchprox.upstream import GeneReport
+    >>> print(GeneReport(n_genes=3, missing=("CD4",), filled_with="their means in the reference"))
+    2 of the reference's 3 genes were found; the other 1 were filled with their means in the reference: 'CD4'.
     """
 
     n_genes: int

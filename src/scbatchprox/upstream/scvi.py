@@ -58,6 +58,17 @@ class ScviUpstream(Upstream):
         Weights of the network, by name.
     reference
         Fingerprint of the model that was trained first.
+
+    Examples
+    --------
+    Needs the extra ``scvi``.
+
+    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.upstream import ScviUpstream
+    >>> cells = simulate("balanced2", n_genes=100, n_components=5)
+    >>> scvi = ScviUpstream.fit(cells, "batch", max_epochs=1)
+    >>> len(scvi.embed(cells).Z)
+    2400
     """
 
     genes: np.ndarray

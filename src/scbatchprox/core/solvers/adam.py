@@ -49,6 +49,16 @@ class Adam(Changed):
         Seed of the shuffling. The random generator of a client in a round and epoch also depends on the
         content of its cells, but not on its name, on other batches, or on the order of its cells. So a
         client has the same result on any machine.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]] * 10)
+    >>> batch = ["a", "a", "b", "b"] * 10
+    >>> from scbatchprox import Adam, BatchProx
+    >>> model = BatchProx(target="moment", solver=Adam(local_epochs=5, seed=1))
+    >>> model.fit(Z, batch=batch).history_.round.tolist()
+    [0.0, 1.0, 2.0, 3.0]
     """
 
     needs_cells: ClassVar[bool] = True

@@ -32,7 +32,19 @@ LOOPED = 1000
 
 @dataclass(frozen=True)
 class Exact:
-    """Rounds of exact client solves and sample-size-weighted averaging; no loop over cells."""
+    """Rounds of exact client solves and sample-size-weighted averaging; no loop over cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Exact, Moments, MomentTarget, Problem, Weights
+    >>> moments = Moments.of(Z, batch)
+    >>> problem = Problem.of(moments, MomentTarget(variance_matching=False)(moments), Weights())
+    >>> Exact().solve(problem, rounds=None).converged
+    True
+    """
 
     needs_cells: ClassVar[bool] = False
 

@@ -35,6 +35,18 @@ class History(Facts):
         Root mean squared distance of a cell to its target.
     step
         :math:`\lVert \Theta_t - \Theta_{t-1} \rVert_F`; zero for the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]] * 10)
+    >>> batch = ["a", "a", "b", "b"] * 10
+    >>> from scbatchprox import BatchProx
+    >>> history = BatchProx(target="moment", rounds=2).fit(Z, batch=batch).history_
+    >>> history.frame()["round"].tolist()
+    [0.0, 1.0, 2.0]
+    >>> bool(history.distance[-1] < history.distance[0])
+    True
     """
 
     round: Floats
@@ -89,6 +101,18 @@ class Solution(Facts):
     converged
         Whether another round would change the adapter by less than one part in a million. ``False`` is
         not a failure: few rounds keep the refinement conservative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Exact, Moments, MomentTarget, Problem, Weights
+    >>> moments = Moments.of(Z, batch)
+    >>> problem = Problem.of(moments, MomentTarget()(moments), Weights())
+    >>> solution = Exact().solve(problem, rounds=3)
+    >>> solution.scale.shape, solution.converged
+    ((2, 1), False)
     """
 
     scale: Floats

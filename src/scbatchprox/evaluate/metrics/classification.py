@@ -29,6 +29,16 @@ def macro_f1(Z: Any, cell_type: Any, *, test_size: float = 0.2, seed: int = 0) -
     The split depends only on the labels and the seed, so embeddings of the same cells are compared on
     the same test cells. A type with one cell cannot be in both training and test cells and is left out.
     NaN if fewer than two types remain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import macro_f1
+    >>> macro_f1(Z, cell_type)
+    1.0
     """
     held_out = _held_out(Z, cell_type, test_size, seed)
     if held_out is None:
@@ -44,6 +54,16 @@ def affected_f1(
 
     The paper's "affected-cell-type F1": the affected type is rare in one batch, or missing from it.
     NaN if that type has a single cell, or if every other type has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import affected_f1
+    >>> affected_f1(Z, cell_type, "T")
+    1.0
     """
     held_out = _held_out(Z, cell_type, test_size, seed)
     if held_out is None:
@@ -65,6 +85,16 @@ def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -
     Each batch in turn is labelled by a vote of the k nearest cells of the other batches. Only its cells
     of types that another batch has too are counted, and the macro-F1 is over these types. All batches
     have the same weight. NaN if no batch shares a type with another.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import leave_one_batch_out_f1
+    >>> leave_one_batch_out_f1(Z, cell_type, batch)
+    1.0
     """
     Z = embedding(Z)
     types, batches = groups(cell_type, len(Z), "cell type"), groups(batch, len(Z), "batch label")

@@ -27,6 +27,16 @@ class Comparison:
         A row per score, a column per embedding.
     stability
         The rows of :func:`.stability` for every embedding but the first, which ``rep`` names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from scbatchprox.evaluate import Comparison
+    >>> index = pd.Index(["macro_f1"], name="score")
+    >>> scores = pd.DataFrame({"before": [0.8], "after": [0.9]}, index=index)
+    >>> found = Comparison(scores, pd.DataFrame())  # as `compare` returns
+    >>> found.change.round(2).to_dict("index")
+    {'macro_f1': {'after': 0.1}}
     """
 
     scores: pd.DataFrame
@@ -79,6 +89,19 @@ def compare(
         As for :func:`.scores`.
     progress
         Called after each embedding.
+
+    Examples
+    --------
+    Needs the extra ``bench``.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import compare
+    >>> found = compare({"before": Z, "after": Z - Z.mean(0)}, batch, cell_type, runs=1)
+    >>> found.scores.columns.tolist()
+    ['before', 'after']
     """
     if not embeddings:
         raise BadValue("Expected at least one embedding to score, found none.")

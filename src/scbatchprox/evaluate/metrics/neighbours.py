@@ -45,6 +45,18 @@ def ilisi(Z: Any, batch: Any, *, k: int = N_NEIGHBOURS) -> float:
     The paper's iLISI, :math:`1 / \sum_b p_{ib}^2` with :math:`p_{ib}` the share of batch b among the k
     nearest neighbours of cell i, averaged over cells and scaled by the number of batches B:
     :math:`(\mathrm{iLISI} - 1) / (B - 1)`. NaN if there is only one batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import ilisi
+    >>> mixed = ilisi(Z, batch)
+    >>> Z[batch == "b"] += 100.0
+    >>> ilisi(Z, batch) < mixed
+    True
     """
     Z = embedding(Z)
     return mean_ilisi(Neighbours.of(Z, k).indices, groups(batch, len(Z), "batch label"))
@@ -68,6 +80,16 @@ def neighbours_kept(before: Any, after: Any, *, k: int = N_NEIGHBOURS, batch: An
 
     With ``batch``, neighbours are searched only among the cells of the same batch: moving a whole batch
     keeps all of them. NaN for the only cell of a batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import neighbours_kept
+    >>> neighbours_kept(Z, 2.0 * Z + 1.0).mean()
+    np.float64(1.0)
     """
     first, second = same_cells(before, after)
     if batch is None:

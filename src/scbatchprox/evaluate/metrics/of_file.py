@@ -84,6 +84,22 @@ def evaluate_file(
         As for :func:`.scores`.
     progress
         Called after each embedding.
+
+    Examples
+    --------
+    Needs the extra ``bench``.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> path = tempfile.mkdtemp() + "/cells.npz"
+    >>> np.savez(path, X_pca=Z, X_refined=Z + 1.0, batch=batch, cell_type=cell_type)
+    >>> from scbatchprox.evaluate import evaluate_file
+    >>> found = evaluate_file(path, "batch", "cell_type", ["X_pca", "X_refined"], runs=1)
+    >>> found.n_cells, found.comparison.scores.columns.tolist()
+    (100, ['X_pca', 'X_refined'])
     """
     one_of("profile", profile, PROFILES)
     _check_reps(reps)

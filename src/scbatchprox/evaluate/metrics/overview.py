@@ -47,6 +47,19 @@ def scores(
         types, -1 to 1), ``ilisi_30``, ``mixing_within_types``, ``over_correction`` (lower is better),
         with ``before`` also ``variance_kept`` and ``neighbours_kept_in_batch`` (the mean of
         :func:`.neighbours_kept` within batches), and all that :func:`.scib` returns.
+
+    Examples
+    --------
+    Needs the extra ``bench``.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import scores
+    >>> found = scores(Z, batch, cell_type)
+    >>> found["macro_f1"], found["lobo_f1"], found["over_correction"]
+    (1.0, 1.0, 0.0)
     """
     if runs < 1:
         raise BadValue(f"Expected at least one run, found {runs}.")

@@ -102,6 +102,18 @@ def scib(
 
     LISI weights the 89 nearest neighbours by a Gaussian kernel of perplexity 30 and takes the median over
     cells; :func:`.ilisi` takes unweighted shares, as in the paper's formula, and the mean.
+
+    Examples
+    --------
+    Needs the extra ``bench``.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import scib
+    >>> scib(Z, batch, cell_type)["asw_cell"] > 0.9
+    True
     """
     cells, first = chosen(Z, batch, cell_type, before, profile, seed)
     library = scib_library()  # before anything is computed

@@ -28,6 +28,16 @@ def silhouette(Z: Any, labels: Any, *, max_cells: int | None = None, seed: int =
 
     With ``max_cells`` the score is that of so many random cells, as with ``sample_size`` of
     :func:`sklearn.metrics.silhouette_score`. NaN if there are fewer than two groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import silhouette
+    >>> silhouette(Z, cell_type) > 0.8 > 0.1 > silhouette(Z, batch)
+    True
     """
     Z = embedding(Z)
     codes = groups(labels, len(Z), "label").codes

@@ -48,6 +48,16 @@ def stability(
         Displacements only make sense if the second embedding is a refinement of the first: ``moved``
         and ``relative`` are NaN if their numbers of coordinates differ. ``relative`` is also NaN if all
         cells of the group have the same coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import stability
+    >>> stability(Z, Z + 1.0, batch)[["name", "n", "moved", "neighbours_kept"]].round(2).values.tolist()
+    [['a', 50, 1.73, 1.0], ['b', 50, 1.73, 1.0]]
     """
     first, second = embedding(before), embedding(after)
     kept = neighbours_kept(first, second, k=k)

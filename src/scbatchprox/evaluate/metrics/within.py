@@ -31,6 +31,19 @@ def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHB
     of them are neighbours, so it counts as mixed in any case; do not rely on this score alone if many types
     are small. Values are not clipped. A cell is not its own neighbour, so a small type may give more than 1.
     So may batches that alternate, mainly if one batch has nearly all cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import mixing_within_types
+    >>> mixing_within_types(Z, batch, cell_type, k=10) > 0.7
+    True
+    >>> Z[batch == "b"] += 100.0
+    >>> mixing_within_types(Z, batch, cell_type, k=10)
+    0.0
     """
     _check_k(k)
     return mixing_of(Cells.of(Z, batch, cell_type), k)
@@ -60,6 +73,16 @@ def over_correction(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHBOURS
 
     Pooled over the k nearest neighbours of all cells: the number from another batch and of another type,
     divided by the number from another batch. NaN if no cell has a neighbour from another batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import over_correction
+    >>> over_correction(Z, batch, cell_type, k=10)
+    0.0
     """
     _check_k(k)
     cells = Cells.of(Z, batch, cell_type)
@@ -80,6 +103,16 @@ def variance_kept(before: Any, after: Any, batch: Any, cell_type: Any) -> float:
     The spread is the sum, over all cells, of squared distances from the mean of their group (a type in a
     batch). NaN if the embeddings have different numbers of coordinates, which cannot be compared, or if
     there was no spread before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> from scbatchprox.evaluate import variance_kept
+    >>> round(variance_kept(Z, 0.5 * Z, batch, cell_type), 3)
+    0.25
     """
     first, second = same_cells(before, after)
     n = len(first)

@@ -78,6 +78,13 @@ class PopulationSettings(Changed):
     mirrors, clear, good
         A distant batch starts from the common mean only if its fit there is better than that of this many
         mirror images of itself, and ``clear`` times better unless it is above ``good``.
+
+    Examples
+    --------
+    >>> from scbatchprox import PopulationSettings, PopulationTarget
+    >>> target = PopulationTarget(settings=PopulationSettings(rounds=5))
+    >>> target.default_rounds
+    5
     """
 
     cells: int = 10

@@ -50,6 +50,19 @@ class PopulationTarget(Changed):
         Seed of the clustering and of the centres.
     settings
         All constants.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
+    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> Z[batch == "b"] += 2.0
+    >>> from scbatchprox import BatchProx, PopulationTarget
+    >>> model = BatchProx(target=PopulationTarget(seed=1)).fit(Z, batch=batch)
+    >>> refined = model.transform(Z, batch=batch)
+    >>> bool(abs(refined[batch == "b"].mean() - refined[batch == "a"].mean()) < 0.5)
+    True
     """
 
     conditioned: bool = True
