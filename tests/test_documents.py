@@ -43,7 +43,7 @@ def run(page, markers, folder, monkeypatch):
     labels = rng.choice([f"donor{i}" for i in (1, 2, 7)], 6000)
     obs = pd.DataFrame({"batch": labels, "leiden": kind.astype(str)}, map(str, range(6000)))
     obs["donor"] = obs["sample"] = obs["batch"]
-    obs["annotation"] = obs["leiden"]
+    obs["annotation"] = obs["condition"] = obs["leiden"]
     adata = ad.AnnData(obs=obs, obsm={"X_pca": Z})
     for file in ("cells.h5ad", "mine.h5ad"):
         adata.write_h5ad(file)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
-MODULES = ["scbatchprox", "scbatchprox.atlas", "scbatchprox.evaluate", "scbatchprox.upstream"]
+MODULES = [
+    "scbatchprox", "scbatchprox.pl", "scbatchprox.atlas", "scbatchprox.evaluate", "scbatchprox.upstream",
+]  # fmt: skip
 NAMES = [(module, name) for module in MODULES for name in import_module(module).__all__]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .api.anndata import refine
     from .api.diagnose import diagnose
     from .api.estimator import BatchProx
-    from .api.files import apply_file, refine_file
+    from .api.files import apply_file, diagnose_file, refine_file
     from .atlas import Atlas
     from .core.adapter import Adapter
     from .core.fit import Fit, Method
@@ -53,6 +53,7 @@ __all__ = [
     "__version__",
     "apply_file",
     "diagnose",
+    "diagnose_file",
     "get_num_threads",
     "pl",
     "refine",
@@ -83,6 +84,7 @@ _MODULES = {
     "Weights": "core.problem",
     "apply_file": "api.files",
     "diagnose": "api.diagnose",
+    "diagnose_file": "api.files",
     "get_num_threads": "kernels.threads",
     "refine": "api.anndata",
     "refine_file": "api.files",

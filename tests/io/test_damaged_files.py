@@ -288,7 +288,9 @@ MODELS = {
     "a target of another kind": lambda k, t: [
         k["params"][part].update(target="population", rounds=3) for part in ("params", "method")
     ],
-    "numbers of few digits": lambda k, t: t.update({"moments.mean": t["moments.mean"].astype("f2")}),
+    "numbers of few digits": lambda k, t: t.update(
+        {"moments.mean": t["moments.mean"].astype("f2")}
+    ),
     "a parameter of no type": lambda k, t: k["params"]["params"].update(mu="x"),
     "an unknown parameter": lambda k, t: k["params"]["params"].update(other=1),
     "parameters that are a list": lambda k, t: k.update(params=[1]),

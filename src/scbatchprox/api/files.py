@@ -127,6 +127,20 @@ def diagnose_file(
 
     Returns the fitted model, with the table in ``diagnosis_``; see :func:`scbatchprox.diagnose`. The
     parameters are those of :func:`refine_file`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from scbatchprox import diagnose_file
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(600, 3)) + 8.0 * rng.integers(0, 3, size=(600, 1))
+    >>> table = pd.DataFrame(Z, columns=["PC1", "PC2", "PC3"]).assign(batch=np.repeat(["a", "b"], 300))
+    >>> path = f"{tempfile.mkdtemp()}/cells.csv"
+    >>> table.to_csv(path, index=False)
+    >>> diagnose_file(path, "batch", use_rep="PC").diagnosis_["verdict"].tolist()
+    ['safe', 'safe']
     """
     model = BatchProx() if model is None else model
     with (
