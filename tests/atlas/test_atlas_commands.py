@@ -25,7 +25,12 @@ def answer(*arguments, **options):
 class TestCommands:
     def test_five_arrivals_a_removal_and_a_rollback(self, files, c):
         at = files / "lung"
-        assert "created" in run("init", at, "--upstream", "PCA of March", "--rounds", 2).stdout
+        assert (
+            "created"
+            in run(
+                "init", at, "--upstream", "PCA of March", "--rounds", 2, "--target", "moment"
+            ).stdout
+        )
         assert (
             "is first: the atlas has no batches"
             in run("add", at, files / "a.h5ad", "--batch-key", "donor").stdout

@@ -77,6 +77,19 @@ def report(
     Returns
     -------
     ``out`` as a path, or the HTML.
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from scbatchprox import report
+    >>> rng = np.random.default_rng(0)
+    >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 150)}, index=[str(i) for i in range(300)])
+    >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(300, 5))})
+    >>> page = report(adata, "batch", view="pca")
+    >>> page.startswith("<!DOCTYPE html>")
+    True
     """
     one_of("view", view, VIEWS)
     if out is not None:

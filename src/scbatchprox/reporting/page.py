@@ -33,7 +33,7 @@ def page(facts: Facts) -> str:
     code = Resources(mode="inline", components=COMPONENTS).js_raw
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_text("page.html"))
-    return template.render(
+    html: str = template.render(
         facts=facts,
         verdict=verdict(facts),
         table=batch_table(facts),
@@ -48,6 +48,7 @@ def page(facts: Facts) -> str:
         script=Markup(script),
         places={name: Markup(place) for name, place in places.items()},
     )
+    return html
 
 
 def _distinct(facts: Facts) -> float | None:

@@ -13,6 +13,8 @@ from .words import kinds
 
 __all__ = ["sortable"]
 
+#: Pixels of a row, for three lines of a reason.
+ROW_HEIGHT = 54
 #: Sorts the table by the chosen title.
 SORT = """
 const rows = orders[cb_obj.options.indexOf(cb_obj.value)]
@@ -57,7 +59,7 @@ def sortable(facts: Facts) -> dict[str, Any]:
     data["why"] = [reason_of(text) for text in table["verdict"]]
     data |= {name: [_plain(x) for x in table[name]] for name in shown}
     source = ColumnDataSource(data)
-    widths = {"batch": 170, "verdict": 120, "why": 330}
+    widths = {"batch": 170, "verdict": 120, "why": 440}
     columns = [
         TableColumn(
             field=name,
@@ -68,10 +70,10 @@ def sortable(facts: Facts) -> dict[str, Any]:
         for name in data
     ]
     css = InlineStyleSheet(css=TABLE_CSS)
-    height = min(36 * (len(table) + 1) + 24, 480)
+    height = min(ROW_HEIGHT * len(table) + 60, 480)
     grid = DataTable(
         source=source, columns=columns, index_position=None, sizing_mode="stretch_width",
-        autosize_mode="none", row_height=36, height=height, stylesheets=[css], name="sortable",
+        autosize_mode="none", row_height=ROW_HEIGHT, height=height, stylesheets=[css], name="sortable",
         selectable=False, reorderable=False, frozen_columns=1,
     )  # fmt: skip
     orders = {"the worst verdict first": list(range(len(table)))}

@@ -83,7 +83,9 @@ def verdict(facts: Facts) -> Verdict:
     confounded = _confounded(facts)
     if confounded and kind == "safe":
         kind = "move with care"
-    return Verdict(kind, headline, (*advice, *confounded, *_scores(facts)))
+    # Good scores are no reason to refine what should be left alone.
+    scores = [] if 2 * alone >= total else _scores(facts)
+    return Verdict(kind, headline, (*advice, *confounded, *scores))
 
 
 def _confounded(facts: Facts) -> list[str]:
