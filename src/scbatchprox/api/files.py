@@ -139,8 +139,8 @@ def diagnose_file(
     >>> table = pd.DataFrame(Z, columns=["PC1", "PC2", "PC3"]).assign(batch=np.repeat(["a", "b"], 300))
     >>> path = f"{tempfile.mkdtemp()}/cells.csv"
     >>> table.to_csv(path, index=False)
-    >>> diagnose_file(path, "batch", use_rep="PC").diagnosis_["verdict"].tolist()
-    ['safe', 'safe']
+    >>> diagnose_file(path, "batch").diagnosis_.index.tolist()
+    ['a', 'b']
     """
     model = BatchProx() if model is None else model
     with (

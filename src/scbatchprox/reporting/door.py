@@ -88,7 +88,7 @@ def report(
     >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 150)}, index=[str(i) for i in range(300)])
     >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": rng.normal(size=(300, 5))})
     >>> page = report(adata, "batch", view="pca")
-    >>> page.startswith("<!DOCTYPE html>")
+    >>> "</html>" in page
     True
     """
     one_of("view", view, VIEWS)
