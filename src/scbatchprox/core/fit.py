@@ -32,6 +32,9 @@ from .target import TargetRule
 
 __all__ = ["Fit", "Method"]
 
+#: More rounds of registration would take hours and change nothing: they have no fixed point to reach.
+MOST_ROUNDS = 1_000
+
 
 @dataclass(frozen=True)
 class Method:
@@ -65,6 +68,11 @@ class Method:
             raise BadValue(
                 "Expected a whole number of rounds for target='population', found None: only the rounds "
                 "of the moment target have a fixed point."
+            )
+        if self.rounds > MOST_ROUNDS:
+            raise BadValue(
+                f"Expected up to {MOST_ROUNDS:,} rounds for target='population', which needs about 10, "
+                f"found {self.rounds:,}."
             )
 
     def together(

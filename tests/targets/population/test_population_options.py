@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from data import make_cells
 from population_models import BOTH, assert_same, grown, parts, refined, shared_and_private, some_of
-from scbatchprox import BatchProx, Moments, MomentTarget, PopulationTarget
+from scbatchprox import BatchProx, InputError, Moments, MomentTarget, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.exchange import alone
 from scbatchprox.core.labels import Labels
@@ -34,6 +34,16 @@ class TestOptions:
         full = refined(Z, codes, target=target)
         half = refined(Z, codes, target=target, strength=0.5)
         np.testing.assert_allclose(half - Z, 0.5 * (full - Z), atol=1e-10)
+
+    def test_rounds_that_would_take_hours_are_refused(self, grow):
+        with pytest.raises(InputError, match="Expected up to 1,000 rounds .* found 1,000,000,000"):
+            refined(*grow, target="population", rounds=10**9)
+
+    def test_very_many_batches_are_a_warning_before_they_begin(self, rng, monkeypatch):
+        monkeypatch.setattr("scbatchprox.targets.population.target.MANY_BATCHES", 4)
+        Z, codes = rng.normal(size=(100, 3)), np.arange(100) % 5
+        with pytest.warns(UserWarning, match="Expected up to 4 batches .* found 5: .* minutes"):
+            BatchProx().fit(Z, batch=codes)
 
     def test_default_rounds(self, grow):
         Z, codes = grow
