@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 KILL = """
 import sys, time, numpy as np
-from scbatchprox import refine_file
+from scbatchprox import BatchProx, refine_file
 from scbatchprox.cells import file as stream
 from scbatchprox.io.formats.{module} import {writer} as Writer
 stream.CHUNK_BYTES = 6 * 4 * 50
@@ -32,7 +32,7 @@ def slow(self, lo, block):
     print("chunk", lo, flush=True)
     time.sleep(0.01)
 Writer.write = slow
-refine_file({path!r}, "batch", out={out!r})
+refine_file({path!r}, "batch", out={out!r}, model=BatchProx(target="moment"))
 print("done", flush=True)
 """
 

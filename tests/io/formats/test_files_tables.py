@@ -18,7 +18,7 @@ def test_equal_to_the_library(tmp_path, frame, kind, to):
     path, args = save(frame, tmp_path, kind), options_for(frame, tmp_path, kind)
     before = path.read_bytes()
     out = {"in place": None, "out": tmp_path / f"out.{kind}", "out is in": path}[to]
-    refine_file(path, "sample", out=out, **args)
+    refine_file(path, "sample", out=out, model=BatchProx(target="moment"), **args)
     wanted = expected(frame[PCS].to_numpy(), frame["sample"])
     np.testing.assert_allclose(load(out or path), wanted, rtol=0, atol=1e-12)
     assert (path.read_bytes() == before) == (to == "out")
@@ -35,7 +35,9 @@ def test_keys_of_numbers_and_several_keys(tmp_path, frame, kind, keys):
     ):  # without use_rep all other columns of numbers are coordinates; "lane" must not be one
         frame = frame[["cell_id", "sample", "lane", *PCS]]
         path = save(frame, tmp_path, kind)
-    model = refine_file(path, keys, out=tmp_path / f"out.{kind}", **args)
+    model = refine_file(
+        path, keys, out=tmp_path / f"out.{kind}", model=BatchProx(target="moment"), **args
+    )
     batch = frame["lane"] if keys == "lane" else frame["sample"] + " | " + frame["lane"].astype(str)
     wanted = expected(frame[PCS].to_numpy(), batch)
     np.testing.assert_allclose(load(tmp_path / f"out.{kind}"), wanted, rtol=0, atol=1e-12)
@@ -55,7 +57,7 @@ def test_labels_from_a_second_file(tmp_path, frame, kind, second):
             frame[["note", "sample"]], tmp_path, second, "labels"
         ) if second != "npz" else np.savez(labels, sample=frame["sample"].to_numpy().astype("S"))
     args = {"use_rep": "PC"} if kind in TABLES else {}
-    model = refine_file(path, "sample", labels=labels, **args)
+    model = refine_file(path, "sample", labels=labels, model=BatchProx(target="moment"), **args)
     assert model.batches_.tolist() == ["a", "b", 'c, "d"']
     wanted = expected(frame[PCS].to_numpy(), frame["sample"])
     np.testing.assert_allclose(load(path), wanted, rtol=0, atol=1e-12)
@@ -64,7 +66,7 @@ def test_labels_from_a_second_file(tmp_path, frame, kind, second):
 @pytest.mark.parametrize("kind", KINDS)
 def test_round_trip(tmp_path, frame, kind):
     path, args = save(frame, tmp_path, kind), options_for(frame, tmp_path, kind)
-    model = refine_file(path, "sample", **args)
+    model = refine_file(path, "sample", model=BatchProx(target="moment"), **args)
     if kind == "npz":
         args |= {"use_rep": "X_pca_batchprox", "key_added": "back"}
     apply_file(path, model.adapter_, "sample", inverse=True, **args)
@@ -99,7 +101,9 @@ def test_an_error_in_the_middle_changes_nothing(tmp_path, frame, kind, error, ou
             raise error
 
     with pytest.raises(type(error)):
-        refine_file(path, "sample", out=out, progress=progress, **args)
+        refine_file(
+            path, "sample", out=out, progress=progress, model=BatchProx(target="moment"), **args
+        )
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
@@ -125,7 +129,7 @@ def test_a_link_stays_a_link(tmp_path, frame, kind):
     link = tmp_path / far.name
     far = far.rename(tmp_path / "far" / "blob")  # as in stores that name files by their content
     link.symlink_to(far)
-    refine_file(link, "sample", **args)
+    refine_file(link, "sample", model=BatchProx(target="moment"), **args)
     assert link.is_symlink()
     wanted = expected(frame[PCS].to_numpy(), frame["sample"])
     np.testing.assert_allclose(load(link), wanted, rtol=0, atol=1e-12)

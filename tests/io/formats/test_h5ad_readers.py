@@ -129,7 +129,7 @@ def test_no_change_in_place_while_it_is_read_or_copied(path, tmp_path, moment):
 
 
 def make_result(path, folder):
-    refine_file(path, "batch", out=folder / "expected.h5ad", model=BatchProx(target="moment"))
+    refine_file(path, "batch", out=folder / "expected.h5ad")
     return read(folder / "expected.h5ad").obsm["X_pca_batchprox"]
 
 
