@@ -36,14 +36,14 @@ batch = np.repeat(["a", "b"], 100)
 Z = rng.normal(size=(200, 5)) + np.where(batch == "b", 3.0, 0.0)[:, None]
 cells = anndata.AnnData(obs=pd.DataFrame({"batch": batch}, map(str, range(200))), obsm={"X_pca": Z})
 cells.write_h5ad("cells.h5ad")
-refine(cells, "batch", rounds=None)
+refine(cells, "batch", target="moment", rounds=None)
 refined = cells.obsm["X_pca_batchprox"]
 
 def distance(Z):
     return abs(Z[:100].mean() - Z[100:].mean())
 
 assert distance(refined) < distance(Z) / 10, distance(refined)
-model = BatchProx(rounds=None).fit(Z, batch=batch)
+model = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
 model.save("model.safetensors")
 assert (BatchProx.load("model.safetensors").transform(Z, batch=batch) == refined).all()
 """
@@ -82,7 +82,8 @@ def check_wheel_content(wheel: Path) -> None:
     info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
     others = {name for name in names if name.split("/")[0] not in ("scbatchprox", info)}
     expect(not others, f"only the package in {wheel.name}", sorted(others))
-    modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
+    files = (path for kind in ("py", "html", "css") for path in (ROOT / "src").rglob(f"*.{kind}"))
+    modules = {str(path.relative_to(ROOT / "src")) for path in files}
     needed = modules | {"scbatchprox/py.typed", f"{info}/licenses/LICENSE"}
     expect(needed <= names, f"the whole package in {wheel.name}", f"no {sorted(needed - names)}")
     report(f"{wheel.name}: {len(modules)} modules, py.typed, licence, nothing else")
