@@ -249,7 +249,7 @@ def _second(name: str, damage: Damage) -> Target:
     """A damaged file of labels beside a valid array."""
 
     def refine_labels(rng: np.random.Generator, path: Path, valid: Path) -> None:
-        refine(rng, path.with_name("cells.npy"), valid, target="moment")
+        refine(rng, path.with_name("cells.npy"), valid)
 
     def command(rng: np.random.Generator, path: Path, valid: Path) -> None:
         refine_command(rng, path.with_name("cells.npy"), valid)
