@@ -46,8 +46,6 @@ ASKED = {"memory": "takes minutes: make test-heavy", "browser": "needs Chromium:
 
 #: Examples in docstrings that need the packages of a marker.
 EXAMPLES = {
-    "scbatchprox.evaluate.metrics.comparison.compare": "bench",
-    "scbatchprox.evaluate.metrics.of_file.evaluate_file": "bench",
     "scbatchprox.evaluate.metrics.overview.scores": "bench",
     "scbatchprox.evaluate.metrics.scib_scores.scib": "bench",
     "scbatchprox.upstream.scvi.ScviUpstream": "scvi",

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from data import make_cells
-from scbatchprox import BatchProx, refine
+from scbatchprox import BatchProx, diagnose, refine, report
 from scbatchprox.cells.modality import find_embedding
 from scbatchprox.errors import BadKey, BadType
 
@@ -153,3 +153,11 @@ def test_the_estimator_names_the_call_for_a_mudata(mdata):
         "Expected an array (cells x coordinates), found a MuData; pass its embedding, such as "
         'mdata["rna"].obsm["X_pca"], or call scbatchprox.refine(mdata, "batch", use_rep="rna:X_pca").'
     )
+
+
+def test_other_doors_take_a_modality(mdata):
+    rna = mdata["rna"]
+    table = diagnose(mdata, "sample", use_rep="rna:X_pca")
+    pd.testing.assert_frame_equal(pd.DataFrame(table), pd.DataFrame(diagnose(rna, "sample")))
+    page = report(mdata, "donor", use_rep="rna:X_pca", view="pca")
+    assert "125 cells in 3 batches" in page

@@ -48,7 +48,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     target
         ``"population"``: each population of a batch moves to its partners in other batches, and unmatched
         populations follow their batch. ``"moment"``: every batch moves to the mean and standard deviation of
-        all cells, as in the paper; the fastest, and the only one with an inverse. Or a target object with
+        all cells, as in the paper; the fastest, and it has an inverse. Or a target object with
         options: :class:`MomentTarget` (such as ``MomentTarget(variance_matching=False)``) or
         :class:`PopulationTarget`.
     solver

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..core.shown import count, names
+from ..diagnosis.levels import level_of
 
 if TYPE_CHECKING:
     from .estimator import BatchProx
@@ -47,6 +48,6 @@ def _facts(model: BatchProx) -> dict[str, str]:
     if table is None:
         facts["verdicts"] = "not examined; diagnose(..., model=model) does so"
     else:
-        found = Counter(verdict.split(":")[0] for verdict in table["verdict"])
+        found = Counter(level_of(verdict, verdict) for verdict in table["verdict"])
         facts["verdicts"] = ", ".join(f"{number} {level}" for level, number in found.most_common())
     return facts

@@ -29,13 +29,7 @@ def report(
             help="Column with the type of each cell, for names and scores.", rich_help_panel="Files"
         ),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column whose differences should survive, such as a condition; may be repeated.",
-            rich_help_panel="Files",
-        ),
-    ] = None,
+    keep: o.Keep = None,
     use_rep: o.UseRep = None,
     key_added: o.KeyAdded = None,
     labels: o.LabelsFile = None,
@@ -71,7 +65,7 @@ def report(
                 path,
                 batch_key,
                 label_key=label_key,
-                keep=keep or (),
+                keep=keep,
                 use_rep=use_rep,
                 key_added=key_added,
                 out=out,

@@ -13,7 +13,15 @@ from ..errors import BadType, BadValue
 from .checks import plain, some_of
 from .tensors import is_tensor, to_numpy
 
-__all__ = ["Labels", "among", "column_labels", "label_array", "population_labels", "union"]
+__all__ = [
+    "Labels",
+    "among",
+    "column_labels",
+    "cross_counts",
+    "label_array",
+    "population_labels",
+    "union",
+]
 
 #: Codes that are counted at a time.
 COUNT_BLOCK = 1 << 18
@@ -90,6 +98,13 @@ def count_codes(codes: np.ndarray, n_codes: int = 0) -> np.ndarray:
     for lo in range(0, codes.size, COUNT_BLOCK):
         counts += np.bincount(codes[lo : lo + COUNT_BLOCK], minlength=size)
     return counts
+
+
+def cross_counts(rows: Labels, columns: Labels) -> np.ndarray:
+    """(B, K) how many cells have each pair of labels."""
+    size = rows.batches.size, columns.batches.size
+    pairs = rows.codes.astype(np.int64) * size[1] + columns.codes
+    return np.bincount(pairs, minlength=size[0] * size[1]).reshape(size)
 
 
 def label_array(labels: list[Any]) -> np.ndarray:

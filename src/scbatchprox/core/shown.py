@@ -41,8 +41,8 @@ def count(number: int, what: str, several: str | None = None) -> str:
     return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
-def names(values: Sequence[Any]) -> str:
+def names(values: Sequence[Any], most: int = NAMED) -> str:
     """Return the first few names of a list, and how many more there are."""
-    shown = ", ".join(str(value) for value in values[:NAMED])
-    more = len(values) - NAMED
+    shown = ", ".join(str(value) for value in values[:most])
+    more = len(values) - most
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.adapter import Adapter
 from ..core.group_moments import group_moments
-from ..core.labels import Labels
+from ..core.labels import Labels, cross_counts
 from ..core.moments import Moments
 from ..core.target import Cells
 from ..kernels.arrays import Floats
@@ -103,9 +103,7 @@ def _refined_moments(cells: Cells, adapter: Adapter, values: Labels) -> Moments:
 
 def _explained(values: Labels, batch: Labels) -> float:
     """The part of the entropy of ``values`` that the batch explains (Theil's U)."""
-    B, K = batch.batches.size, values.batches.size
-    pairs = batch.codes.astype(np.int64) * K + values.codes
-    counts = np.bincount(pairs, minlength=B * K).reshape(B, K).astype(float)
+    counts = cross_counts(batch, values).astype(float)
     whole = _entropy(counts.sum(0, keepdims=True))
     return float(1.0 - _entropy(counts) / whole)
 

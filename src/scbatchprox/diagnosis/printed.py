@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..core.shown import names
+
 __all__ = ["Diagnosis"]
 
 #: Batches that are printed, at most; and of those with one verdict, the names that are.
@@ -31,8 +33,8 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
         width = min(shutil.get_terminal_size().columns, WIDEST)
         lines = [
             line
-            for verdict, names in self.by_verdict().items()
-            for line in textwrap.wrap(f"{names}: {verdict}", width, subsequent_indent="    ")
+            for verdict, batches in self.by_verdict().items()
+            for line in textwrap.wrap(f"{batches}: {verdict}", width, subsequent_indent="    ")
         ]
         return "\n".join([*_table(pd.DataFrame(self).drop(columns="verdict")), "", *lines])
 
@@ -44,8 +46,8 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
         numbers = pd.DataFrame(self).drop(columns="verdict")
         table = numbers.to_html(max_rows=ROWS, float_format="{:.2f}".format, na_rep="-", border=0)
         verdicts = "".join(
-            f"<li><b>{html.escape(names)}</b>: {html.escape(verdict)}</li>"
-            for verdict, names in self.by_verdict().items()
+            f"<li><b>{html.escape(batches)}</b>: {html.escape(verdict)}</li>"
+            for verdict, batches in self.by_verdict().items()
         )
         return f"{table}<ul>{verdicts}</ul>"
 
@@ -55,7 +57,7 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
         for batch, verdict in self["verdict"].items():
             found.setdefault(str(verdict), []).append(str(batch))
         return {
-            verdict: _names(batches)
+            verdict: names(batches, NAMED)
             for verdict, batches in sorted(found.items(), key=lambda item: -len(item[1]))
         }
 
@@ -81,8 +83,3 @@ def _number(value: Any) -> str:
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.2f}"
     return f"{value:,}"
-
-
-def _names(batches: list[str]) -> str:
-    more = len(batches) - NAMED
-    return ", ".join(batches[:NAMED]) + (f" and {more} more" if more > 0 else "")

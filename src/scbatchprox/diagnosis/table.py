@@ -12,6 +12,7 @@ from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.fit import Fit
 from ..core.labels import Labels
+from ..core.shown import names
 from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
@@ -89,9 +90,7 @@ def composition_warning(fit: Fit, table: pd.DataFrame) -> str | None:
     differing = table.index[table["composition"] > DIFFERENT].tolist()
     if not differing or not (by_moments or overlap):
         return None
-    more = len(differing) - NAMED
-    named = ", ".join(map(str, differing[:NAMED])) + (f" and {more} more" if more > 0 else "")
-    start = f"Batches differ in composition ({named})"
+    start = f"Batches differ in composition ({names(differing, NAMED)})"
     hint = "" if "verdict" in table else "; diagnose=True (--diagnose) gives a verdict per batch"
     if not overlap:
         return (

@@ -12,7 +12,7 @@ from ..core.checks import some_of
 from ..errors import BadKey, BadValue, MissingExtra
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["MAX_UMAP_CELLS", "Views", "dense", "views"]
+__all__ = ["MAX_UMAP_CELLS", "Views", "dense", "principal", "views"]
 
 #: A UMAP is made of at most this many cells, a sample of them: the picture is the same, and it takes seconds.
 MAX_UMAP_CELLS = 10_000
@@ -49,7 +49,7 @@ def views(before: Any, after: Any, basis: Any, name: str, seed: int, adata: Any 
     """
     every: Ints = np.arange(before.shape[0])
     if isinstance(basis, str) and basis == "pca":
-        pair = _principal(dense(before), dense(after))
+        pair = principal(dense(before), dense(after))
         return Views(*pair, every, (f"PC1 of {name}", f"PC2 of {name}"), True)
     if isinstance(basis, str) and basis == "umap":
         rows = every
@@ -78,7 +78,7 @@ def dense(Z: Any) -> Floats:
     return found
 
 
-def _principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
+def principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     """Both embeddings on the first two principal axes of the first."""
     some = before[:: 1 + len(before) // AXES_CELLS].astype(np.float64)
     mean = some.mean(0)
@@ -96,7 +96,7 @@ def _principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
 
 def _umaps(before: Floats, after: Floats, seed: int) -> tuple[Floats, Floats]:
     """Return a UMAP of each; both start from the same principal axes, so that they are alike."""
-    starts = _principal(before, after)
+    starts = principal(before, after)
     unit = INIT_RANGE / max(float(np.ptp(starts[0])), TINY)
     one, two = (
         _umap(Z, (unit * start).astype(np.float32), seed)

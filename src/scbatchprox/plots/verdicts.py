@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..diagnosis.levels import level_of as diagnosis_level
 from .canvas import GREY
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ MAX_ROWS = 60
 
 
 def level_of(verdict: Any) -> str:
-    """Return the first words of a verdict, which say how bad it is."""
-    return next((level for level in LEVELS if str(verdict).startswith(level)), "no verdict")
+    """Return the level of a verdict; ``no verdict`` where there is none."""
+    return diagnosis_level(verdict, "no verdict")
 
 
 def worst_first(table: pd.DataFrame, column: str) -> pd.DataFrame:

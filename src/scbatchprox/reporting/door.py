@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..api.estimator import BatchProx
+from ..cells.keys import as_keys
 from ..core.checks import one_of
 from ..diagnosis.look import sample_sizes
 from ..errors import BadValue, MissingExtra
@@ -18,16 +19,17 @@ from .views import VIEWS
 
 if TYPE_CHECKING:
     import anndata as ad
+    import mudata
 
 __all__ = ["report"]
 
 
 def report(
-    data: ad.AnnData | str | Path,
+    data: ad.AnnData | mudata.MuData | str | Path,
     batch_key: str | Sequence[str],
     *,
     label_key: str | None = None,
-    keep: str | Sequence[str] = (),
+    keep: str | Sequence[str] | None = None,
     use_rep: str | None = None,
     key_added: str | None = None,
     out: str | Path | None = None,
@@ -46,8 +48,8 @@ def report(
     Parameters
     ----------
     data
-        An AnnData, or the path of a file that :func:`scbatchprox.refine_file` can refine. A file is read in
-        parts.
+        An AnnData or MuData, or the path of a file that :func:`scbatchprox.refine_file` can refine. A file is
+        read in parts.
     batch_key
         Column with the batch of each cell; several columns mean their combination.
     label_key
@@ -100,7 +102,7 @@ def report(
     from .page import page
     from .source import opened
 
-    kept = [keep] if isinstance(keep, str) else list(keep)
+    kept = as_keys(keep, "column to keep") if keep else []
     columns = list(dict.fromkeys(name for name in [label_key, *kept] if name is not None))
     rule = target_of(BatchProx(**params).target)
 

@@ -16,7 +16,7 @@ from ..api.estimator import BatchProx
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
 from ..core.fit import Fit
-from ..core.labels import Labels, column_labels
+from ..core.labels import Labels, column_labels, cross_counts
 from ..diagnosis.evidence import evidence
 from ..diagnosis.groups import group_counts
 from ..diagnosis.table import diagnosis
@@ -110,9 +110,7 @@ def _types(column: pd.Series) -> Labels:
 
 def _counts(labels: Labels, types: Labels) -> pd.DataFrame:
     """Cells of each batch and type, the most frequent type first."""
-    size = labels.batches.size, types.batches.size
-    pair = labels.codes.astype(np.int64) * size[1] + types.codes
-    counts = np.bincount(pair, minlength=size[0] * size[1]).reshape(size)
+    counts = cross_counts(labels, types)
     order = np.argsort(-counts.sum(0), kind="stable")
     return pd.DataFrame(counts[:, order], labels.batches.tolist(), types.batches[order].tolist())
 

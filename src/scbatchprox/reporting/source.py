@@ -14,8 +14,9 @@ import pandas as pd
 from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys, batch_labels
+from ..cells.modality import find_embedding
 from ..cells.reading import LocalCells
-from ..core.checks import check_embedding, require_columns, some_of
+from ..core.checks import check_embedding, require_columns
 from ..core.labels import Labels
 from ..core.target import Cells
 from ..errors import BadKey, BadType, BadValue
@@ -126,20 +127,15 @@ def _of_anndata(
     use_rep: str,
     key_added: str | None,
 ) -> Source:
-    Z = adata.X if use_rep == "X" and use_rep not in adata.obsm else adata.obsm.get(use_rep)
-    if Z is None:
-        raise BadKey(
-            f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(adata.obsm, most=20)}."
-        )
-    Z = check_cells(Z)
-    obs = adata.obs
-    require_columns(columns, (key for key in obs if key in obs.columns))
+    found = find_embedding(adata, use_rep)
+    adata, obs, use_rep, Z = found.adata, found.obs, found.key, check_cells(found.Z)
+    require_columns(columns, (key for key in obs if key in obs.columns), "columns of labels")
     batch = Labels.of(in_memory(batch_labels(obs, as_keys(batch_key))), adata.n_obs)
-    key = f"{use_rep}_batchprox" if key_added is None else key_added
+    key = found.result_key(key_added)
 
     def take(name: str, rows: Ints) -> np.ndarray:
-        found = in_memory(check_cells(Z if name == use_rep else adata.obsm[name])[rows])
-        return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
+        rows_of = in_memory(check_cells(Z if name == use_rep else adata.obsm[name])[rows])
+        return np.asarray(rows_of.toarray() if hasattr(rows_of, "toarray") else rows_of)
 
     return Source(
         "an AnnData in memory",

@@ -10,8 +10,9 @@ import numpy as np
 from ..choices import Views
 from ..core.checks import one_of
 from ..core.labels import Labels
-from ..errors import BadValue
+from ..errors import MissingExtra
 from ..kernels.arrays import Floats, Ints
+from ..plots.layout import principal
 
 __all__ = ["AXES", "VIEWS", "chosen_rows", "chosen_view", "placed"]
 
@@ -52,24 +53,13 @@ def chosen_view(view: str, stored: bool) -> str:
         return "pca" if view == "pca" else "stored"
     there = find_spec("umap") is not None
     if view == "umap" and not there:
-        raise BadValue("Expected umap-learn for view='umap', found none: pip install umap-learn.")
+        raise MissingExtra("umap-learn for view='umap'", "report")
     return "umap" if there else "pca"
 
 
 def placed(before: Floats, after: Floats, view: str, seed: int = 0) -> tuple[Floats, Floats]:
     """(m, 2) positions before and after, by ``umap`` or ``pca``."""
-    return _umap(before, after, seed) if view == "umap" else _principal(before, after)
-
-
-def _principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
-    """Positions on two principal axes of ``before``; the larger side of each axis is positive."""
-    middle = before.mean(0)
-    _, _, axes = np.linalg.svd(before - middle, full_matrices=False)
-    axes = axes[:2]
-    if len(axes) < 2:  # an embedding of one coordinate
-        axes = np.concatenate([axes, np.zeros((2 - len(axes), before.shape[1]))])
-    axes = axes * np.where(axes.sum(1, keepdims=True) < 0, -1.0, 1.0)
-    return (before - middle) @ axes.T, (after - middle) @ axes.T
+    return _umap(before, after, seed) if view == "umap" else principal(before, after)
 
 
 def _umap(before: Floats, after: Floats, seed: int) -> tuple[Floats, Floats]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from ..core.shown import count, names
+from ..diagnosis.levels import LEVELS, level_of
 from .facts import Facts
 
 __all__ = ["KINDS", "Verdict", "kind_of_verdict", "kinds", "verdict"]
 
-#: Kinds of verdicts on a batch, the worst first, as the texts of a diagnosis begin.
-KINDS = ("leave alone", "move with care", "safe")
+#: Kinds of verdicts on a batch, the worst first.
+KINDS = LEVELS[::-1]
 #: Batches that a sentence names.
 NAMED = 6
 #: A score that gets worse by more than this is worth a sentence.
@@ -30,7 +31,7 @@ class Verdict:
 
 def kind_of_verdict(text: str) -> str:
     """Return the kind of a verdict on a batch."""
-    return next((kind for kind in KINDS if text.startswith(kind)), "move with care")
+    return level_of(text, "move with care")
 
 
 def kinds(table: pd.DataFrame) -> pd.Series:
@@ -40,10 +41,10 @@ def kinds(table: pd.DataFrame) -> pd.Series:
 
 def verdict(facts: Facts) -> Verdict:
     """Return the verdict on a data set."""
-    found = kinds(facts.table)
-    names = {kind: found.index[found == kind].tolist() for kind in KINDS}
-    alone, care, safe = (len(names[kind]) for kind in KINDS)
-    total = len(found)
+    kind_of = kinds(facts.table)
+    of = {kind: kind_of.index[kind_of == kind].tolist() for kind in KINDS}
+    alone, care, safe = (len(of[kind]) for kind in KINDS)
+    total = len(kind_of)
     if total < 2:
         return Verdict(
             "leave alone",
@@ -56,14 +57,16 @@ def verdict(facts: Facts) -> Verdict:
         advice = [f"Use {refined} for clustering, neighbours and label transfer."]
     elif 2 * alone >= total:
         kind = "leave alone"
-        headline = f"{_batches(alone)} of {total} should be left alone: do not refine these data."
+        found = count(alone, "batch", "batches")
+        headline = f"{found} of {total} should be left alone: do not refine these data."
         advice = [
             f"Use the unrefined embedding ({facts.use_rep}), or integrate with another method first.",
-            f"Left alone: {_named(names['leave alone'])}. The table says why.",
+            f"Left alone: {names(of['leave alone'], NAMED)}. The table says why.",
         ]
     else:
         kind = "leave alone" if alone else "move with care"
-        first = f"{_batches(safe or care)} of {total} can be refined {'safely' if safe else 'with care'}"
+        found = count(safe or care, "batch", "batches")
+        first = f"{found} of {total} can be refined {'safely' if safe else 'with care'}"
         rest = [f"{care} with care"] * (care > 0 and safe > 0)
         rest += [f"{alone} should be left alone"] * (alone > 0)
         headline = f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
@@ -71,13 +74,13 @@ def verdict(facts: Facts) -> Verdict:
         if care:
             advice.append(
                 f"Use {refined}, and look at the batches that need care before you rely on them: "
-                f"{_named(names['move with care'])}."
+                f"{names(of['move with care'], NAMED)}."
             )
         else:
             advice.append(f"Use {refined} for the safe batches.")
         if alone:
             advice.append(
-                f"Keep the unrefined coordinates of {_named(names['leave alone'])}, or leave these "
+                f"Keep the unrefined coordinates of {names(of['leave alone'], NAMED)}, or leave these "
                 f"batches out and refine again."
             )
     confounded = _confounded(facts)
@@ -124,14 +127,3 @@ def _scores(facts: Facts) -> list[str]:
         f"The cell types in {facts.label_key} agree: labels transfer between batches with F1 "
         f"{f1['unrefined']:.2f} before and {f1['refined']:.2f} after."
     ]
-
-
-def _batches(n: int) -> str:
-    return f"{n} batches" if n != 1 else "1 batch"
-
-
-def _named(names: Sequence[object]) -> str:
-    """List the first few names."""
-    more = len(names) - NAMED
-    shown = ", ".join(str(name) for name in names[:NAMED])
-    return f"{shown} and {more} more" if more > 0 else shown

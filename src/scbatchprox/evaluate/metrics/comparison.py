@@ -92,8 +92,6 @@ def compare(
 
     Examples
     --------
-    Needs the extra ``bench``.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)

@@ -87,8 +87,6 @@ def evaluate_file(
 
     Examples
     --------
-    Needs the extra ``bench``.
-
     >>> import tempfile
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
