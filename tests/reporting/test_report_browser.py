@@ -93,10 +93,10 @@ def test_lists_hide_batches_and_types(show):
     assert shown(page) == (obs["batch"] != BATCHES[0]).sum()
     page.get_by_label(TYPES[1], exact=True).uncheck()
     assert shown(page) == ((obs["batch"] != BATCHES[0]) & (obs["type"] != TYPES[1])).sum()
-    page.get_by_role("button", name="none").first.click()
+    page.get_by_role("button", name="none", exact=True).first.click()
     assert shown(page) == 0
-    page.get_by_role("button", name="all").first.click()
-    page.get_by_role("button", name="all").last.click()
+    page.get_by_role("button", name="all", exact=True).first.click()
+    page.get_by_role("button", name="all", exact=True).last.click()
     assert shown(page) == len(obs)
 
 
@@ -110,10 +110,40 @@ def test_lists_work_by_keyboard(show):
     assert outline == "solid"
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
-    assert (
-        shown(page) == (make_cells().obs["batch"].isin(sorted(BATCHES)[2:])).sum()
-        or shown(page) > 0
+    assert shown(page) == (make_cells().obs["batch"] == sorted(BATCHES)[2]).sum()
+
+
+def spans(page):
+    """What each plot shows: ends of its ranges, across and upwards."""
+    return page.evaluate(
+        f"""['before', 'after'].map((name) => {{ const {{x_range, y_range}} = {MODEL}(name);
+        return [x_range.start, x_range.end, y_range.start, y_range.end] }})"""
     )
+
+
+def pressed(page, name):
+    """Press a button by keyboard; return what the plots showed and show, as ((x, y) centre, width)."""
+    before = spans(page)[0]
+    page.get_by_role("button", name=name, exact=True).focus()
+    page.keyboard.press("Enter")
+    both = spans(page)
+    assert both[0] == both[1]
+    return tuple((((x0 + x1) / 2, (y0 + y1) / 2), x1 - x0) for x0, x1, y0, y1 in (before, both[0]))
+
+
+def test_plots_work_by_keyboard(show):
+    page = show()
+    (centre, width), (same, smaller) = pressed(page, "zoom in")
+    np.testing.assert_allclose(same, centre)
+    assert smaller < 0.7 * width
+    for name, (x, y) in {"left": (-1, 0), "right": (1, 0), "up": (0, 1), "down": (0, -1)}.items():
+        (was, size), (now, still) = pressed(page, name)
+        assert still == pytest.approx(size)
+        assert np.sign(np.round(np.subtract(now, was), 9)).tolist() == [x, y]
+    (_, size), (_, larger) = pressed(page, "zoom out")
+    assert larger == pytest.approx(width)
+    _, (whole, full) = pressed(page, "all cells")
+    np.testing.assert_allclose((*whole, full), (*centre, width))
 
 
 def test_colours_follow_the_choice(show):
@@ -233,6 +263,27 @@ def test_a_print_has_the_plain_table(show):
     page.emulate_media(media="print")
     assert not page.locator(".sorted").is_visible()
     assert page.locator(".plain table").is_visible()
+
+
+def test_nothing_is_cut_off_on_paper(show, tmp_path):
+    names, types = [f"a batch {i}" for i in range(20)], [f"a long type {i}" for i in range(18)]
+    path = tmp_path / "many.html"
+    report(
+        make_cells(2000, batches=names, types=types), "batch", label_key="type",
+        keep=["condition", "sex"], out=path, view="pca",
+    )  # fmt: skip
+    # As wide as a page of A4 between its margins, and as a page of letter paper.
+    for width in (1032, 965):
+        page = show(path, viewport={"width": width, "height": 700})
+        page.emulate_media(media="print")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        plots = [page.locator("figure").nth(i).bounding_box() for i in range(2)]
+        assert plots[0]["x"] + plots[0]["width"] <= plots[1]["x"]
+        assert plots[1]["x"] + plots[1]["width"] <= width
+        legend = page.locator(".lists label")
+        assert legend.count() == 38
+        assert all(legend.nth(i).is_visible() for i in (0, 19, 37))
+        assert not page.get_by_role("button", name="zoom in").is_visible()
 
 
 def test_tables_are_there_without_javascript(browser, file):

@@ -73,8 +73,8 @@ def test_verdict_is_the_first_thing_said(page):
 def test_a_condition_that_goes_with_batches_is_named():
     keep = ["condition", "sex"]
     page = Page(report(make_cells(), "batch", keep=keep, view="pca", target="population"))
-    assert "Every batch has one value of condition." in page.sections["verdict"]
-    assert "one value of sex" not in page.sections["verdict"]
+    assert "Each batch has one value of 'condition'" in page.sections["verdict"]
+    assert "one value of 'sex'" not in page.sections["verdict"]
 
 
 def test_the_table_is_the_diagnosis(page):

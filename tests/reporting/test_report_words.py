@@ -26,7 +26,7 @@ def facts_of(*verdicts, kept=None, scores=None, **columns):
         ([SAFE] * 3, "safe", "All 3 batches can be refined safely."),
         ([SAFE, SAFE, CARE], "move with care",
          "2 batches of 3 can be refined safely, and 1 with care."),
-        ([CARE] * 2, "move with care", "2 batches of 2 can be refined with care."),
+        ([CARE] * 2, "move with care", "All 2 batches can be refined, but with care."),
         ([SAFE, SAFE, SAFE, CARE, ALONE], "leave alone",
          "3 batches of 5 can be refined safely, 1 with care, and 1 should be left alone."),
         ([SAFE, ALONE], "leave alone",
@@ -44,13 +44,29 @@ def test_advice_names_batches_but_not_dozens():
     assert "batch0, batch1, batch2, batch3, batch4, batch5 and 14 more" in advice
 
 
-def test_a_confounded_condition_needs_care():
-    each_one = pd.DataFrame({"a": [5, 0], "b": [0, 5]})
-    mixed = pd.DataFrame({"a": [5, 1], "b": [0, 5]})
-    assert verdict(facts_of(SAFE, SAFE, kept={"condition": each_one})).kind == "move with care"
-    assert verdict(facts_of(SAFE, SAFE, kept={"condition": mixed})).kind == "safe"
-    constant = pd.DataFrame({"a": [5, 5]})
-    assert verdict(facts_of(SAFE, SAFE, kept={"condition": constant})).kind == "safe"
+def test_the_table_is_named_if_all_batches_need_care():
+    advice = " ".join(verdict(facts_of(*[CARE] * 20)).advice)
+    assert "the table says why" in advice
+    assert "batch0" not in advice
+
+
+@pytest.mark.parametrize(
+    ("confounded", "removed", "said"),
+    [
+        (1.0, 0.25, "Each batch has one value of 'condition', so the two cannot be told apart; the "
+         "refinement removes 25% of the variance between its values."),
+        (0.95, 0.1, "Each batch has almost one value of 'condition'"),
+        (1.0, 0.9, "and the refinement removes 90% of the variance"),
+        (0.2, 0.7, "The refinement removes 70% of the variance between the values of 'condition'."),
+        (0.2, 0.1, None),
+    ],
+)  # fmt: skip
+def test_columns_to_keep_are_judged_as_in_the_diagnosis(confounded, removed, said):
+    columns = {"condition confounded": confounded, "condition removed": removed}
+    counts = pd.DataFrame({"a": [5, 1], "b": [0, 5]})
+    advice = verdict(facts_of(CARE, SAFE, kept={"condition": counts}, **columns)).advice
+    assert said is None or said in " ".join(advice)
+    assert len(advice) == 1 + (said is not None)
 
 
 def scores(macro, lobo, over):

@@ -48,6 +48,11 @@ class Kept:
     confounded: float
     removed: float
 
+    @classmethod
+    def of(cls, table: pd.DataFrame, name: str) -> Kept:
+        """Return what a diagnosis says of a column; it is the same for all batches."""
+        return cls(name, *(float(table[f"{name} {what}"].iloc[0]) for what in MEASURES))
+
     @property
     def against(self) -> str | None:
         """The reason to leave the batches alone, if there is one."""
@@ -76,7 +81,7 @@ class Kept:
 def kept_warning(table: pd.DataFrame, keep: Mapping[str, Labels]) -> str | None:
     """Return a warning if a refinement removes what it was told to keep."""
     for name in keep:
-        column = Kept(name, *(float(table[f"{name} {what}"].iloc[0]) for what in MEASURES))
+        column = Kept.of(table, name)
         reason = column.against or (column.care if column.removed > MUCH_REMOVED else None)
         if reason is not None:
             return f"To keep {name!r}, leave the batches alone or lower strength: {reason}."

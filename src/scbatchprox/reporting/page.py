@@ -25,6 +25,7 @@ def page(facts: Facts) -> str:
         from markupsafe import Markup
     except ImportError:
         raise MissingExtra("bokeh to make a report with", "report") from None
+    from .controls import MOVES, RESET
     from .pictures import DISTANCES, moved_limit, scatter
     from .sortable import sortable
 
@@ -41,6 +42,7 @@ def page(facts: Facts) -> str:
         kept={name: composition(counts) for name, counts in facts.kept.items()},
         scores=None if facts.scores is None else score_rows(facts.scores),
         distinct=_distinct(facts),
+        moves=[*MOVES, RESET],
         distances=DISTANCES,
         most_moved=moved_limit(facts.drawn),
         style=Markup(_text("style.css")),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.labels import Labels
+from .controls import all_or_none, buttons, chips, moves
 from .facts import Drawn
 from .looks import COLOURS, MARKERS, looks
 
@@ -68,7 +69,7 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
     lists = [
         CheckboxGroup(
             labels=_names(labels), active=list(range(labels.batches.size)),
-            stylesheets=[_chips(labels.batches.size)], css_classes=["coloured"] * (i == 0),
+            stylesheets=[chips(labels.batches.size)], css_classes=["coloured"] * (i == 0),
             name=name,
         )
         for i, (name, labels) in enumerate((("batches", drawn.batch), ("types", types)))
@@ -78,14 +79,15 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
         group.js_on_change("active", CustomJS(args=args, code=FILTER))
     chosen = ["batch", type_name, "distance moved"] if type_name else ["batch", "distance moved"]
     styles = styles if type_name else [styles[0], styles[2]]
-    colour = RadioButtonGroup(labels=chosen, active=0, name="colour", stylesheets=[_buttons()])
+    colour = RadioButtonGroup(labels=chosen, active=0, name="colour", stylesheets=[buttons()])
     shown_lists = lists if type_name else lists[:1]
     colour.js_on_change(
         "active",
         CustomJS(args={"glyphs": glyphs, "styles": styles, "lists": shown_lists}, code=COLOUR),
     )
-    found = plots | {"colour": colour, "batches": lists[0]} | _all_or_none("batches", lists[0])
-    return found | ({"types": lists[1]} | _all_or_none("types", lists[1]) if type_name else {})
+    found = plots | {"colour": colour, "batches": lists[0]} | all_or_none("batches", lists[0])
+    found |= moves(ranges["x_range"], ranges["y_range"])
+    return found | ({"types": lists[1]} | all_or_none("types", lists[1]) if type_name else {})
 
 
 def moved_limit(drawn: Drawn) -> float:
@@ -152,7 +154,7 @@ def _plot(place: str, ranges: dict[str, Any]) -> Any:
     # With Ctrl, since a wheel that zooms at once would keep a reader from scrolling past the plots.
     wheel = WheelZoomTool(modifiers="ctrl")
     plot = figure(
-        tools=[PanTool(), "box_zoom", wheel, "zoom_in", "zoom_out", "reset", "save"],
+        tools=[PanTool(), "box_zoom", wheel, "reset", "save"],
         sizing_mode="scale_width", aspect_ratio=1.0, min_width=200, toolbar_location="below",
         background_fill_alpha=0.0, border_fill_alpha=0.0, outline_line_color=GREY, name=place,
         active_drag="box_zoom", **ranges,
@@ -169,47 +171,6 @@ def _hover(tooltips: list[tuple[str, str]], formatters: dict[str, Any]) -> Any:
 
     # One cell at a time: in dense places there would be dozens.
     return HoverTool(tooltips=tooltips, formatters=formatters, limit=1, visible=False)
-
-
-def _chips(n: int) -> Any:
-    """Return the style of a list of names with the colour and the marker of each before its name."""
-    from bokeh.models import InlineStyleSheet
-
-    rules = [
-        f":host(.coloured) label:nth-of-type({i + 1}) span::before"
-        f'{{content:"{MARKERS[marker]}";color:{colour}}}'
-        for i, (colour, marker) in enumerate(looks(n))
-    ]
-    base = (
-        ":host{color:inherit;font:inherit;max-height:19em;overflow:auto;width:100%!important}"
-        "label{display:flex;gap:.5em;align-items:baseline;padding:.15em .2em;overflow-wrap:anywhere}"
-        "label span{position:static!important;min-width:0}span::before{margin-right:.4em}"
-        "input:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
-    )
-    return InlineStyleSheet(css=base + "".join(rules))
-
-
-def _buttons() -> Any:
-    from bokeh.models import InlineStyleSheet
-
-    return InlineStyleSheet(
-        css=".bk-btn{font:inherit;color:inherit;background:transparent;border-color:#808080}"
-        ".bk-btn.bk-active{background:#0067A5;color:#fff}"
-        ".bk-btn:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
-    )
-
-
-def _all_or_none(name: str, group: Any) -> dict[str, Any]:
-    """Return two buttons that tick all names of a list, and none."""
-    from bokeh.models import Button, CustomJS
-
-    found = {}
-    for label, active in (("all", group.active), ("none", [])):
-        button = Button(label=label, name=f"{name}_{label}", stylesheets=[_buttons()])
-        args = {"group": group, "active": active}
-        button.js_on_event("button_click", CustomJS(args=args, code="group.active = active"))
-        found[f"{name}_{label}"] = button
-    return found
 
 
 assert len(COLOURS) * len(MARKERS) >= 40  # so many groups can be told apart

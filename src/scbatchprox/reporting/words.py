@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..core.shown import count, names
+from ..diagnosis.kept import Kept
 from ..diagnosis.levels import LEVELS, level_of
 from .facts import Facts
 
@@ -67,11 +68,17 @@ def verdict(facts: Facts) -> Verdict:
         kind = "leave alone" if alone else "move with care"
         found = count(safe or care, "batch", "batches")
         first = f"{found} of {total} can be refined {'safely' if safe else 'with care'}"
+        if care == total:
+            first = f"All {total} batches can be refined, but with care"
         rest = [f"{care} with care"] * (care > 0 and safe > 0)
         rest += [f"{alone} should be left alone"] * (alone > 0)
         headline = f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
         advice = []
-        if care:
+        if care == total:
+            advice.append(
+                f"Use {refined}, and look at each batch before you rely on it: the table says why."
+            )
+        elif care:
             advice.append(
                 f"Use {refined}, and look at the batches that need care before you rely on them: "
                 f"{names(of['move with care'], NAMED)}."
@@ -83,24 +90,21 @@ def verdict(facts: Facts) -> Verdict:
                 f"Keep the unrefined coordinates of {names(of['leave alone'], NAMED)}, or leave these "
                 f"batches out and refine again."
             )
-    confounded = _confounded(facts)
-    if confounded and kind == "safe":
-        kind = "move with care"
+    kept = _kept(facts)
     # Good scores are no reason to refine what should be left alone.
     scores = [] if 2 * alone >= total else _scores(facts)
-    return Verdict(kind, headline, (*advice, *confounded, *scores))
+    return Verdict(kind, headline, (*advice, *kept, *scores))
 
 
-def _confounded(facts: Facts) -> list[str]:
-    """Return a sentence for each kept column that every batch has one value of."""
+def _kept(facts: Facts) -> list[str]:
+    """Return a sentence for each column to keep that a refinement harms, or that batches tell."""
     sentences = []
-    for name, counts in facts.kept.items():
-        one_each = ((counts > 0).sum(axis=1) <= 1).all()
-        if one_each and (counts.sum() > 0).sum() > 1:
+    for column in (Kept.of(facts.table, name) for name in facts.kept):
+        reason = column.against or column.care
+        if reason is not None:
             sentences.append(
-                f"Every batch has one value of {name}. So batches and {name} cannot be told apart, and a "
-                f"refinement may remove differences between the values of {name}. Compare these on the "
-                f"unrefined embedding."
+                f"{reason[0].upper()}{reason[1:]}. Compare the values of {column.name} on the unrefined "
+                f"embedding."
             )
     return sentences
 
