@@ -248,3 +248,93 @@ def test_lazy_cells(plain, tmp_path):
     lazy = ad.experimental.read_lazy(path)
     found = report(lazy, "batch", label_key="type", **OPTIONS)
     assert verdicts(found) == verdicts(report(plain, "batch", label_key="type", **OPTIONS))
+
+
+def distances(page):
+    """The limit of the colours of distances, in spreads of a batch."""
+    return float(re.search(r"([\d.]+) of the batch’s spread, or more", page)[1])
+
+
+def batch_rows(page):
+    """The rows of the plain table of batches, without their titles."""
+    plain = page[page.index('<details class="plain">') : page.index("</details>")]
+    return [
+        re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row)
+        for row in re.findall(r"<tr>(.*?)</tr>", plain, re.DOTALL)[1:]
+    ]
+
+
+class TestRefinedBefore:
+    """Reports of cells that ``refine`` wrote to tell the same as reports that refine for themselves."""
+
+    @pytest.mark.parametrize("target", ["population", "moment"])
+    def test_equal_to_a_new_refinement(self, target):
+        adata = make_cells()
+        new = report(adata, "batch", keep="sex", view="pca", target=target)
+        refine(adata, "batch", target=target, diagnose=True)
+        stored = report(adata, "batch", keep="sex", view="pca")
+        assert "was in the data" in stored
+        assert batch_rows(stored) == batch_rows(new)
+        assert distances(stored) == distances(new)
+
+    def test_distances_are_those_of_the_cells(self):
+        adata = make_cells()
+        refine(adata, "batch")
+        before, after = (np.asarray(adata.obsm[k], float) for k in ("X_pca", "X_pca_batchprox"))
+        far = np.linalg.norm(after - before, axis=1)
+        for batch in adata.obs["batch"].unique():
+            own = adata.obs["batch"] == batch
+            far[own] /= np.sqrt(before[own].var(axis=0).sum())
+        shown = distances(report(adata, "batch", view="pca"))
+        assert shown == pytest.approx(np.quantile(far, 0.98), abs=0.006)
+
+    def test_without_a_diagnosis(self):
+        adata = make_cells()
+        refine(adata, "batch", diagnose=False)
+        assert len(batch_rows(report(adata, "batch", keep="sex", view="pca"))) == 3
+
+    def test_some_cells_are_gone(self):
+        adata = make_cells()
+        refine(adata, "batch")
+        some = adata[:400].copy()
+        page = report(some, "batch", view="pca")
+        assert "was in the data" in page
+        cells = [int(row[3]) for row in batch_rows(page)]
+        assert sorted(cells) == sorted(some.obs["batch"].value_counts())
+
+    def test_a_column_to_keep_has_changed(self):
+        adata = make_cells()
+        refine(adata, "batch", keep="condition")
+        assert "Batches tell 100% of condition" in report(
+            adata, "batch", keep="condition", view="pca"
+        )
+        adata.obs["condition"] = adata.obs["sex"]
+        page = report(adata, "batch", keep="condition", view="pca")
+        assert "Batches tell 0% of condition" in page
+        assert "cannot be told apart" not in page
+
+    def test_the_record_tells_what_was_refined(self):
+        adata = make_cells()
+        adata.obsm["X_scVI"] = 5 * adata.obsm["X_pca"]
+        refine(adata, "batch", use_rep="X_scVI", key_added="X_ref")
+        page = report(adata, "batch", key_added="X_ref", view="pca")
+        assert "Before: X_scVI" in page
+        other = report(adata, "batch", key_added="X_ref", use_rep="X_pca", view="pca")
+        assert "that was made from &#39;X_scVI&#39;, not from &#39;X_pca&#39;" in other
+        del adata.obsm["X_pca"]
+        assert "After: X_ref" in report(adata, "batch", view="pca")
+
+
+def test_populations_and_adam():
+    adata = make_cells()
+    page = report(adata, "batch", population_key="type", view="pca")
+    assert "population_key=&#39;type&#39;" in page
+    refine(adata, "batch", population_key="type")
+    assert batch_rows(report(adata, "batch", view="pca")) == batch_rows(page)
+    assert "adam" in report(adata, "batch", target="moment", solver="adam", view="pca")
+
+
+def test_too_few_cells_for_a_umap():
+    page = report(make_cells(12, batches=["one"]), "batch")
+    assert "principal axes" in page
+    assert "There is only one batch" in page

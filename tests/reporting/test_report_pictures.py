@@ -44,10 +44,10 @@ def test_one_coordinate_can_be_drawn(rng):
 
 
 def test_stored_umaps_are_preferred():
-    assert chosen_view("auto", stored=True) == "stored"
-    assert chosen_view("pca", stored=True) == "pca"
+    assert chosen_view("auto", stored=True, n_cells=100) == "stored"
+    assert chosen_view("pca", stored=True, n_cells=100) == "pca"
     with pytest.raises(ValueError, match="view to be one of"):
-        chosen_view("tsne", stored=False)
+        chosen_view("tsne", stored=False, n_cells=100)
 
 
 def drawn(n=50):

@@ -66,7 +66,7 @@ def test_columns_to_keep_are_judged_as_in_the_diagnosis(confounded, removed, sai
     counts = pd.DataFrame({"a": [5, 1], "b": [0, 5]})
     advice = verdict(facts_of(CARE, SAFE, kept={"condition": counts}, **columns)).advice
     assert said is None or said in " ".join(advice)
-    assert len(advice) == 1 + (said is not None)
+    assert len(advice) == 2 + (said is not None)
 
 
 def scores(macro, lobo, over):
@@ -75,11 +75,37 @@ def scores(macro, lobo, over):
 
 
 def test_scores_that_got_worse_are_said():
-    worse = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.8), (0.7, 0.7), (0.1, 0.3)))).advice
-    assert "macro-F1 0.90 before, 0.80 after" in worse[1]
-    assert "over-correction 0.10 before, 0.30 after" in worse[2]
-    better = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.9), (0.7, 0.8), (0.1, 0.1)))).advice
-    assert "F1 0.70 before and 0.80 after" in better[1]
+    found = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.8), (0.7, 0.7), (0.1, 0.3))))
+    assert found.kind == "move with care"
+    assert found.advice[0].startswith(
+        "Scores of cell types got worse. Keep the unrefined embedding"
+    )
+    assert "macro-F1 0.90 before, 0.80 after" in found.advice[1]
+    assert "over-correction 0.10 before, 0.30 after" in found.advice[2]
+
+
+def test_scores_that_did_not_get_worse_are_not_praised():
+    found = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.9), (0.02, 0.03), (0.1, 0.1))))
+    assert found.kind == "safe"
+    assert found.advice[0].startswith("Use the refined embedding (X_pca_batchprox)")
+    assert found.advice[1] == (
+        "Labels in type transfer between batches with F1 0.02 before and 0.03 after (1 is perfect)."
+    )
+
+
+def test_scores_do_not_argue_against_leaving_data_alone():
+    better = scores((0.8, 0.9), (0.7, 0.8), (0.1, 0.1))
+    advice = " ".join(verdict(facts_of(ALONE, ALONE, scores=better)).advice)
+    assert "F1" not in advice
+    assert "another method" in advice
+
+
+def test_no_other_method_is_advised_if_the_batch_is_what_must_be_kept():
+    columns = {"condition confounded": 1.0, "condition removed": 0.9}
+    counts = pd.DataFrame({"a": [5, 0], "b": [0, 5]})
+    advice = verdict(facts_of(ALONE, ALONE, kept={"condition": counts}, **columns)).advice
+    assert advice[0] == "Use the unrefined embedding (X_pca)."
+    assert "another method" not in " ".join(advice)
 
 
 def test_columns_on_kept_labels_are_shown_if_a_diagnosis_has_them():

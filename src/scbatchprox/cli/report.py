@@ -33,6 +33,7 @@ def report(
     use_rep: o.UseRep = None,
     key_added: o.KeyAdded = None,
     labels: o.LabelsFile = None,
+    population_key: o.PopulationKey = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +71,7 @@ def report(
                 key_added=key_added,
                 out=out,
                 labels=labels,
+                population_key=population_key,
                 view=view.value,
                 seed=seed,
                 progress=progress,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["LEVELS", "level_of"]
+__all__ = ["LEAVE_ALONE", "LEVELS", "SAFE", "WITH_CARE", "level_of"]
 
 #: From good to bad.
-LEVELS = ("safe", "move with care", "leave alone")
+LEVELS = SAFE, WITH_CARE, LEAVE_ALONE = ("safe", "move with care", "leave alone")
 
 
 def level_of(verdict: Any, otherwise: str) -> str:

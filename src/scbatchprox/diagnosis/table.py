@@ -20,6 +20,7 @@ from ..targets.population.find import looked_at
 from .evidence import Evidence, evidence
 from .groups import CENTRE_GROUPS, groups_of
 from .kept import MEASURES, Kept, kept_columns
+from .levels import LEAVE_ALONE, SAFE, WITH_CARE, level_of
 from .limits import (
     DIFFERENT,
     LARGE_MOVE,
@@ -34,7 +35,7 @@ from .limits import (
 from .printed import Diagnosis
 from .quick_look import QuickLook
 
-__all__ = ["composition_warning", "diagnosis", "quick_warning"]
+__all__ = ["composition_warning", "diagnosis", "quick_warning", "with_kept"]
 
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
@@ -69,16 +70,34 @@ def diagnosis(
         },
         index=movement.index,
     )
-    columns = kept_columns(keep or {}, cells, fit.adapter)
+    by_moments = not fit.method.rule.registers
+    table["verdict"] = [
+        _verdict(row, by_moments, by_mean)
+        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
+    ]
+    return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
+
+
+def with_kept(table: pd.DataFrame, columns: list[Kept]) -> pd.DataFrame:
+    """Return a diagnosis without columns to keep with what happens to these, and what follows from it."""
+    verdicts = [_with_kept(verdict, columns) for verdict in table["verdict"]]
+    table = table.drop(columns="verdict")
     for column in columns:
         for what in MEASURES:
             table[f"{column.name} {what}"] = getattr(column, what)
-    by_moments = not fit.method.rule.registers
-    table["verdict"] = [
-        _verdict(row, by_moments, by_mean, columns)
-        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
-    ]
-    return Diagnosis(table)
+    return Diagnosis(table.assign(verdict=verdicts))
+
+
+def _with_kept(verdict: str, columns: list[Kept]) -> str:
+    """Return a verdict on a batch with the reasons that columns to keep give."""
+    for column in columns:
+        if column.against is not None:
+            return f"{LEAVE_ALONE}: {column.against}"
+    care = [column.care for column in columns if column.care is not None]
+    if not care or level_of(verdict, SAFE) == LEAVE_ALONE:
+        return verdict
+    _, _, others = verdict.partition(": ")
+    return f"{WITH_CARE}: {'; '.join([*care, others] if others else care)}"
 
 
 def composition_warning(fit: Fit, table: pd.DataFrame) -> str | None:
@@ -186,11 +205,8 @@ def _nearest(Z: Any, k: int) -> Ints:
     return near
 
 
-def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool, columns: list[Kept]) -> str:
+def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
     """Return the verdict on a batch, with the reasons against moving it or for care."""
-    for column in columns:
-        if column.against is not None:
-            return f"leave alone: {column.against}"
     unmatched, variation = 1.0 - row["matched"], row["composition"]
     overlap = _overlap(row["distinct"])
     if row["matched"] < MIN_MATCHED and not by_mean:
@@ -205,7 +221,7 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool, columns: list
             f"leave alone: its composition differs ({variation:.2f}), and populations overlap too much to be "
             f"matched ({row['distinct']:.0%} of the variance is between groups of them)"
         )
-    care = [column.care for column in columns if column.care is not None]
+    care = []
     if by_mean:
         care.append("it lies apart from all others, and only its mean and shape support moving it")
     elif unmatched > MANY_UNMATCHED:

@@ -12,7 +12,7 @@ from ..core.checks import some_of
 from ..errors import BadKey, BadValue, MissingExtra
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["MAX_UMAP_CELLS", "Views", "dense", "principal", "views"]
+__all__ = ["MAX_UMAP_CELLS", "NEIGHBOURS", "Views", "dense", "principal", "views"]
 
 #: A UMAP is made of at most this many cells, a sample of them: the picture is the same, and it takes seconds.
 MAX_UMAP_CELLS = 10_000

@@ -34,6 +34,7 @@ def report(
     key_added: str | None = None,
     out: str | Path | None = None,
     labels: str | Path | None = None,
+    population_key: str | None = None,
     view: str = "auto",
     seed: int = 0,
     progress: Progress = silent,
@@ -58,23 +59,27 @@ def report(
         Columns whose differences should survive (condition, tissue): the report says whether they can be
         told apart from the batches.
     use_rep, key_added
-        Names of the unrefined and the refined embedding.
+        Names of the unrefined and the refined embedding. By default those of the record that
+        :func:`scbatchprox.refine` wrote to an AnnData, if ``key_added`` is its name, or if there is no
+        ``X_pca`` and only one record; otherwise ``X_pca``.
     out
         Path of the report, an ``.html`` file. Without it the HTML is returned.
     labels
         A second file with the labels, for a file without.
+    population_key
+        Column with the population of each cell, as for :func:`scbatchprox.refine`.
     view
         ``"umap"``, ``"pca"``, or ``"auto"``: the UMAPs ``X_umap`` and ``X_umap_batchprox`` of the data if
         both are there, else a UMAP of a sample if umap-learn is installed, else two principal axes.
     seed
         Seed of the samples.
     progress
-        Called after every chunk of rows of a file.
+        Called after every chunk of rows of a file, and when cells are scored and drawn.
     call
         What the report says that it was made by.
     params
-        Parameters of the :class:`scbatchprox.BatchProx` to fit. With any of them a stored refined embedding
-        is not used.
+        Parameters of the :class:`scbatchprox.BatchProx` to fit. With any of them, or with populations, a
+        stored refined embedding is not used.
 
     Returns
     -------
@@ -103,15 +108,19 @@ def report(
     from .source import opened
 
     kept = as_keys(keep, "column to keep") if keep else []
-    columns = list(dict.fromkeys(name for name in [label_key, *kept] if name is not None))
+    named = (label_key, population_key, *kept)
+    columns = list(dict.fromkeys(name for name in named if name is not None))
     rule = target_of(BatchProx(**params).target)
 
     def sizes(n_cells: Ints) -> Ints | None:
         return sample_sizes(rule, True, n_cells)
 
     with opened(data, batch_key, columns, use_rep, key_added, labels, progress, sizes) as source:
-        made = call or _call(source.name, batch_key, label_key, kept, params)
-        facts = gather(source, batch_key, label_key, kept, params, view=view, seed=seed, call=made)
+        options = {"label_key": label_key, "keep": kept, "population_key": population_key} | params
+        facts = gather(
+            source, batch_key, label_key, kept, params, population=population_key, view=view,
+            seed=seed, call=call or _call(source.name, batch_key, options), progress=progress,
+        )  # fmt: skip
     html = page(facts)
     if out is None:
         return html
@@ -137,9 +146,8 @@ def _check_installed() -> None:
         raise MissingExtra("bokeh to make a report with", "report") from None
 
 
-def _call(name: str, batch_key: Any, label_key: str | None, keep: Any, params: Any) -> str:
+def _call(name: str, batch_key: Any, options: dict[str, Any]) -> str:
     """Return the call in Python, as far as it changes what is shown."""
     what = repr(name) if "." in name else "adata"
-    given = {"label_key": label_key, "keep": keep} | params
-    options = [f"{key}={value!r}" for key, value in given.items() if value]
-    return f"scbatchprox.report({', '.join([what, repr(batch_key), *options])})"
+    given = [f"{key}={value!r}" for key, value in options.items() if value]
+    return f"scbatchprox.report({', '.join([what, repr(batch_key), *given])})"

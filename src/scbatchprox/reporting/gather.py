@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -16,11 +16,14 @@ from ..api.estimator import BatchProx
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
 from ..core.fit import Fit
-from ..core.labels import Labels, column_labels, cross_counts
+from ..core.labels import Labels, column_labels, cross_counts, population_labels
+from ..core.solvers import solver_of
 from ..diagnosis.evidence import evidence
 from ..diagnosis.groups import group_counts
-from ..diagnosis.table import diagnosis
+from ..diagnosis.kept import MEASURES, kept_columns
+from ..diagnosis.table import diagnosis, with_kept
 from ..io.model_file import params_as_json
+from ..progress import Progress, silent
 from ..targets.population.find import looked_at
 from ..upstream.base import digest
 from .facts import Drawn, Facts, Scores
@@ -42,9 +45,11 @@ def gather(
     keep: Sequence[str],
     params: dict[str, Any],
     *,
+    population: str | None = None,
     view: str = "auto",
     seed: int = 0,
     call: str = "",
+    progress: Progress = silent,
 ) -> Facts:
     """Return all that a report shows; ``params`` are those of :class:`BatchProx`.
 
@@ -52,24 +57,21 @@ def gather(
     has a record, and otherwise one is made with the default parameters. Nothing is written.
     """
     labels = source.cells.labels
-    reason = reason_against(source.record, source.key, batch_key, labels)
-    stored = source.record is not None and reason is None and not params
+    columns = column_labels({name: source.columns[name] for name in keep}, labels.codes.size)
+    reason = reason_against(source.record, source.key, source.use_rep, batch_key, labels)
+    stored = source.record is not None and reason is None and not params and population is None
     if stored:
         assert source.record is not None
         fit, described = recorded_fit(source.record, source.cells), dict(source.record["params"])
-        table = recorded_table(source.record, labels)
+        table = _stored_table(source, fit, columns)
     else:
-        model = BatchProx(**params)
-        fit = model.fit_moments(model.describe(source.cells)).fit_
-        described, table = params_as_json(model.get_params(deep=False)), None
-    # A diagnosis that was made without these columns does not tell what happens to them.
-    if table is None or not {f"{name} confounded" for name in keep} <= set(table):
-        columns = {name: source.columns[name] for name in keep}
-        table = diagnosis(
-            fit, source.cells, seed=seed, keep=column_labels(columns, labels.codes.size)
-        )
+        model, table = BatchProx(**params), None
+        fit = _fitted(model, source, population)
+        described = params_as_json(model.get_params(deep=False))
+    if table is None:
+        table = diagnosis(fit, source.cells, seed=seed, keep=columns)
     types = None if label_key is None else _types(source.columns[label_key])
-    drawn, scores = _drawn(source, fit, types, stored, view, seed)
+    drawn, scores = _drawn(source, fit, types, stored, view, seed, progress)
     counts = _groups(fit, source, seed) if types is None else _counts(labels, types)
     return Facts(
         name=source.name,
@@ -90,6 +92,34 @@ def gather(
         params={str(name): _text(value) for name, value in described.items()},
         provenance=_provenance(source, fit, call),
     )
+
+
+def _fitted(model: BatchProx, source: Source, population: str | None) -> Fit:
+    labels = source.cells.labels
+    groups = None
+    if population is not None:
+        groups = population_labels(source.columns[population], labels.codes.size)
+    every = np.arange(labels.codes.size)
+    in_memory = solver_of(model.solver).needs_cells
+    cells = (source.take(source.use_rep, every), labels) if in_memory else None
+    return model.fit_moments(model.describe(source.cells, groups), cells).fit_
+
+
+def _stored_table(source: Source, fit: Fit, columns: Mapping[str, Labels]) -> pd.DataFrame | None:
+    """Return the diagnosis in the record, if it is one of these cells and of these columns to keep."""
+    assert source.record is not None
+    table = recorded_table(source.record, source.cells.labels)
+    if table is None or not columns:
+        return table
+    # Columns may have changed since: what happens to them is measured again.
+    kept = kept_columns(columns, source.cells, fit.adapter)
+    if not any(str(name).endswith(tuple(f" {what}" for what in MEASURES)) for name in table):
+        return with_kept(table, kept)
+    now = {f"{column.name} {what}": getattr(column, what) for column in kept for what in MEASURES}
+    same = set(now) <= set(table) and np.allclose(
+        [table[name].iloc[0] for name in now], list(now.values()), atol=1e-6, equal_nan=True
+    )
+    return table if same else None
 
 
 def _note(reason: str | None, key: str) -> str:
@@ -128,23 +158,35 @@ def _groups(fit: Fit, source: Source, seed: int) -> pd.DataFrame:
 
 
 def _drawn(
-    source: Source, fit: Fit, types: Labels | None, stored: bool, view: str, seed: int
+    source: Source,
+    fit: Fit,
+    types: Labels | None,
+    stored: bool,
+    view: str,
+    seed: int,
+    progress: Progress,
 ) -> tuple[Drawn, Scores | None]:
     """Return the cells of the pictures, and scores of both embeddings on those with a type."""
     labels = source.cells.labels
     umaps = "X_umap", f"X_umap{source.key.removeprefix(source.use_rep)}"
-    view = chosen_view(view, all(map(source.has, umaps)))
+    view = chosen_view(view, all(map(source.has, umaps)), labels.codes.size)
     rows = chosen_rows(labels, MAX_UMAP_CELLS if view == "umap" else MAX_CELLS, seed)
     own = labels.at(rows)
     before = source.take(source.use_rep, rows)
     after = source.take(source.key, rows) if stored else fit.adapter.apply(before, own)
     before, after = (np.asarray(Z, np.float64) for Z in (before, after))
     of_type = None if types is None else types.at(rows)
-    scores = None if of_type is None else scored(before, after, own, of_type, NO_LABEL, seed)
+    scores = None
+    if of_type is not None:
+        progress("score", 0, rows.size)
+        scores = scored(before, after, own, of_type, NO_LABEL, seed)
+        progress("score", rows.size, rows.size)
     if view == "stored":
         first, second = (np.asarray(source.take(name, rows), np.float64)[:, :2] for name in umaps)
     else:
+        progress("draw", 0, rows.size)
         first, second = placed(before, after, view, seed)
+        progress("draw", rows.size, rows.size)
     moments = fit.moments.by_batch
     spread = np.sqrt((moments.m2 / moments.n[:, None]).sum(1))[own.codes]
     distance = np.sqrt(((after - before) ** 2).sum(1))

@@ -13,11 +13,13 @@ from ..core.adapter import Adapter
 from ..core.anchors import Anchors
 from ..core.fit import Fit, Method
 from ..core.labels import Labels
+from ..core.moments import Moments
 from ..core.problem import Weights
 from ..core.solvers import Exact, History
 from ..core.target import Cells
 from ..errors import BadValue
 from ..targets.by_name import target_of
+from ..targets.population.gather import gathered
 
 __all__ = ["reason_against", "recorded_fit", "recorded_table"]
 
@@ -25,13 +27,18 @@ __all__ = ["reason_against", "recorded_fit", "recorded_table"]
 NEEDED = ("params", "batches", "row_batch", "scale", "shift")
 
 
-def reason_against(record: Any, key: str, batch_key: Any, labels: Labels) -> str | None:
+def reason_against(
+    record: Any, key: str, use_rep: str, batch_key: Any, labels: Labels
+) -> str | None:
     """Say why a stored refined embedding cannot be shown, or ``None`` if it can."""
     start = f"There is a refined embedding {key!r}"
     if not isinstance(record, Mapping) or not set(NEEDED) <= set(record):
         return f"{start} without a record of the adapter that made it"
     if not isinstance(record["params"], Mapping):
         return f"{start} without a record of its parameters"
+    source = record["params"].get("use_rep", use_rep)
+    if source != use_rep:
+        return f"{start} that was made from {source!r}, not from {use_rep!r}"
     used = [str(name) for name in np.atleast_1d(record["params"].get("batch_key", []))]
     if used != as_keys(batch_key):
         return f"{start} that was made for other batches ({', '.join(used) or 'unknown'})"
@@ -57,7 +64,7 @@ def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
         raise BadValue(
             f"Expected the record of a refinement, found a damaged one ({error})."
         ) from error
-    moments = cells.moments(None if anchors is None else Anchors(batches, row_batch, anchors))
+    moments = _moments(cells, None if anchors is None else Anchors(batches, row_batch, anchors))
     if moments.n_dims != adapter.n_dims:
         raise BadValue(
             f"Expected the record of a refinement of {moments.n_dims} coordinates, found one of "
@@ -71,12 +78,22 @@ def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
     return Fit(method, moments, none, moments, adapter, History.none(), False)
 
 
+def _moments(cells: Cells, anchors: Anchors | None) -> Moments:
+    """Return the moments that the rows of an adapter belong to: those of batches, or around its anchors."""
+    if anchors is None:
+        return cells.moments()
+    # Some cells may be gone since: the rows of populations that have none are kept.
+    return gathered(anchors, cells.moments(anchors), anchors)
+
+
 def recorded_table(record: dict[str, Any], labels: Labels) -> pd.DataFrame | None:
-    """Return the diagnosis in a record, if there is one for these batches."""
+    """Return the diagnosis in a record, if there is one of these cells, as far as their numbers tell."""
     if "diagnosis" not in record:
         return None
     table = pd.DataFrame(record["diagnosis"])
     if "batch" in table:
         table = table.set_index("batch")
+    if not {"n_cells", "verdict"} <= set(table):
+        return None
     same = [str(batch) for batch in table.index] == [str(batch) for batch in labels.batches]
-    return table if same and "verdict" in table else None
+    return table if same and table["n_cells"].tolist() == labels.n.tolist() else None

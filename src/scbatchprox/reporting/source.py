@@ -22,6 +22,7 @@ from ..core.target import Cells
 from ..errors import BadKey, BadType, BadValue
 from ..io.damaged import naming
 from ..kernels.arrays import Ints
+from ..plots.given import record_of
 from ..progress import Progress
 
 __all__ = ["Source", "opened"]
@@ -84,7 +85,8 @@ def opened(
             raise BadType(
                 f"Expected an AnnData or the path of a file, found {type(data).__name__}."
             )
-        yield _of_anndata(data, batch_key, columns, use_rep or "X_pca", key_added)
+        use_rep, key_added = _names(data, use_rep, key_added)
+        yield _of_anndata(data, batch_key, columns, use_rep, key_added)
         return
     with ExitStack() as stack:
         found = open_job(data, batch_key, use_rep, key_added, None, labels, columns=columns)
@@ -93,6 +95,17 @@ def opened(
         except BadKey as error:  # its message says "batch_key"
             raise BadKey(str(error).replace("batch_key", "columns of labels")) from None
         yield _of_job(job, LocalCells(job, progress, sample_sizes(job.labels.n)))
+
+
+def _names(data: Any, use_rep: str | None, key_added: str | None) -> tuple[str, str | None]:
+    """Return the names of both embeddings; those that are not given are in the record of ``refine``."""
+    if use_rep is None and (key_added is not None or "X_pca" not in data.obsm):
+        try:
+            key, record = record_of(data, key_added)
+            return str(record["params"]["use_rep"]), key
+        except (BadKey, KeyError, TypeError):
+            pass  # there is none, or several: as if nothing had been refined
+    return use_rep or "X_pca", key_added
 
 
 def _of_job(job: Job, cells: LocalCells) -> Source:

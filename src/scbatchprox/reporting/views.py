@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import MissingExtra
 from ..kernels.arrays import Floats, Ints
-from ..plots.layout import principal
+from ..plots.layout import NEIGHBOURS, views
 
 __all__ = ["AXES", "VIEWS", "chosen_rows", "chosen_view", "placed"]
 
@@ -21,7 +20,7 @@ VIEWS = tuple(Views)
 #: What the axes of a picture are.
 AXES = {
     "stored": "two UMAPs from the data, one made before and one made after",
-    "umap": "one UMAP of these cells, made of both embeddings",
+    "umap": "a UMAP of each embedding, which start alike",
     "pca": "the first two principal axes of the unrefined embedding",
 }
 #: Cells in the pictures, and fewer if a UMAP has to be computed, which takes about a millisecond per cell.
@@ -46,7 +45,7 @@ def chosen_rows(labels: Labels, most: int, seed: int = 0) -> Ints:
     return np.sort(np.concatenate(drawn))
 
 
-def chosen_view(view: str, stored: bool) -> str:
+def chosen_view(view: str, stored: bool, n_cells: int) -> str:
     """Return ``stored``, ``umap`` or ``pca``; ``stored`` says whether the data have both UMAPs."""
     one_of("view", view, VIEWS)
     if view == "pca" or stored:
@@ -54,21 +53,11 @@ def chosen_view(view: str, stored: bool) -> str:
     there = find_spec("umap") is not None
     if view == "umap" and not there:
         raise MissingExtra("umap-learn for view='umap'", "report")
-    return "umap" if there else "pca"
+    few = view == "auto" and n_cells <= NEIGHBOURS
+    return "umap" if there and not few else "pca"
 
 
 def placed(before: Floats, after: Floats, view: str, seed: int = 0) -> tuple[Floats, Floats]:
     """(m, 2) positions before and after, by ``umap`` or ``pca``."""
-    return _umap(before, after, seed) if view == "umap" else principal(before, after)
-
-
-def _umap(before: Floats, after: Floats, seed: int) -> tuple[Floats, Floats]:
-    """Positions in a UMAP of both, so that they can be compared."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about threads and seeds
-        from umap import UMAP
-
-        both = np.concatenate([before, after]).astype(np.float32)
-        near = min(15, len(both) - 1)
-        found = np.asarray(UMAP(n_neighbors=near, random_state=seed).fit_transform(both), float)
-    return found[: len(before)], found[len(before) :]
+    found = views(before, after, view, "", seed)
+    return found.before, found.after

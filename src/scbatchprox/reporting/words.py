@@ -52,54 +52,64 @@ def verdict(facts: Facts) -> Verdict:
             "There is only one batch, so there is nothing to refine.",
             (f"Use the unrefined embedding ({facts.use_rep}).",),
         )
-    refined = f"the refined embedding ({facts.key})"
-    if alone == 0 and care == 0:
-        kind, headline = "safe", f"All {total} batches can be refined safely."
-        advice = [f"Use {refined} for clustering, neighbours and label transfer."]
-    elif 2 * alone >= total:
-        kind = "leave alone"
+    kept, (worse, scores) = _kept(facts), _scores(facts)
+    if 2 * alone >= total:
         found = count(alone, "batch", "batches")
+        advice = [f"Use the unrefined embedding ({facts.use_rep})."]
+        if not any(column.against for column in _columns(facts)):  # no method can tell these apart
+            advice = [f"{advice[0][:-1]}, or integrate with another method first."]
+            advice.append(f"Left alone: {names(of['leave alone'], NAMED)}. The table says why.")
+        # Good scores are no reason to refine what should be left alone.
         headline = f"{found} of {total} should be left alone: do not refine these data."
+        return Verdict("leave alone", headline, (*advice, *kept))
+    kind = next(kind for kind in KINDS if of[kind])
+    refined = f"the refined embedding ({facts.key}) for clustering, neighbours and label transfer"
+    if worse:
+        kind = kind if alone else "move with care"
         advice = [
-            f"Use the unrefined embedding ({facts.use_rep}), or integrate with another method first.",
-            f"Left alone: {names(of['leave alone'], NAMED)}. The table says why.",
+            f"Scores of cell types got worse. Keep the unrefined embedding ({facts.use_rep}), unless more "
+            f"mixing is worth that to you."
         ]
     else:
-        kind = "leave alone" if alone else "move with care"
-        found = count(safe or care, "batch", "batches")
-        first = f"{found} of {total} can be refined {'safely' if safe else 'with care'}"
-        if care == total:
-            first = f"All {total} batches can be refined, but with care"
-        rest = [f"{care} with care"] * (care > 0 and safe > 0)
-        rest += [f"{alone} should be left alone"] * (alone > 0)
-        headline = f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
-        advice = []
-        if care == total:
-            advice.append(
-                f"Use {refined}, and look at each batch before you rely on it: the table says why."
-            )
-        elif care:
-            advice.append(
-                f"Use {refined}, and look at the batches that need care before you rely on them: "
-                f"{names(of['move with care'], NAMED)}."
-            )
-        else:
-            advice.append(f"Use {refined} for the safe batches.")
-        if alone:
-            advice.append(
-                f"Keep the unrefined coordinates of {names(of['leave alone'], NAMED)}, or leave these "
-                f"batches out and refine again."
-            )
-    kept = _kept(facts)
-    # Good scores are no reason to refine what should be left alone.
-    scores = [] if 2 * alone >= total else _scores(facts)
-    return Verdict(kind, headline, (*advice, *kept, *scores))
+        advice = [f"Use {refined}."]
+    if care == total:
+        advice.append("Look at each batch before you rely on it: the table says why.")
+    elif care:
+        advice.append(
+            f"Look at the batches that need care before you rely on them: "
+            f"{names(of['move with care'], NAMED)}."
+        )
+    if alone:
+        advice.append(
+            f"Keep the unrefined coordinates of {names(of['leave alone'], NAMED)}, or leave these "
+            f"batches out and refine again."
+        )
+    return Verdict(kind, _headline(safe, care, alone), (*advice, *kept, *scores))
+
+
+def _headline(safe: int, care: int, alone: int) -> str:
+    """Return a sentence on how many batches can be refined."""
+    total = safe + care + alone
+    if safe == total:
+        return f"All {total} batches can be refined safely."
+    if care == total:
+        return f"All {total} batches can be refined, but with care."
+    how = "safely" if safe else "with care"
+    first = f"{count(safe or care, 'batch', 'batches')} of {total} can be refined {how}"
+    rest = [f"{care} with care"] * (care > 0 and safe > 0)
+    rest += [f"{alone} should be left alone"] * (alone > 0)
+    return f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
+
+
+def _columns(facts: Facts) -> list[Kept]:
+    """Return what happens to the columns to keep."""
+    return [Kept.of(facts.table, name) for name in facts.kept]
 
 
 def _kept(facts: Facts) -> list[str]:
     """Return a sentence for each column to keep that a refinement harms, or that batches tell."""
     sentences = []
-    for column in (Kept.of(facts.table, name) for name in facts.kept):
+    for column in _columns(facts):
         reason = column.against or column.care
         if reason is not None:
             sentences.append(
@@ -109,10 +119,10 @@ def _kept(facts: Facts) -> list[str]:
     return sentences
 
 
-def _scores(facts: Facts) -> list[str]:
-    """Return a sentence on scores of cell types that got worse, or on the main ones."""
+def _scores(facts: Facts) -> tuple[bool, list[str]]:
+    """Return whether a score of cell types got worse, and sentences on those, or on the main one."""
     if facts.scores is None:
-        return []
+        return False, []
     table = facts.scores.table
     f1, over = table.loc["lobo_f1"], table.loc["over_correction"]
     sentences = []
@@ -126,8 +136,8 @@ def _scores(facts: Facts) -> list[str]:
                 f"After refinement {what} {row['unrefined']:.2f} before, {row['refined']:.2f} after)."
             )
     if sentences or pd.isna(f1).any():
-        return sentences
-    return [
-        f"The cell types in {facts.label_key} agree: labels transfer between batches with F1 "
-        f"{f1['unrefined']:.2f} before and {f1['refined']:.2f} after."
+        return bool(sentences), sentences
+    return False, [
+        f"Labels in {facts.label_key} transfer between batches with F1 {f1['unrefined']:.2f} before and "
+        f"{f1['refined']:.2f} after (1 is perfect)."
     ]
