@@ -16,6 +16,7 @@ from anndata.io import write_elem
 
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
+from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
 from .base import CellFile, Rows, Writer
@@ -62,6 +63,16 @@ class ZarrFile(CellFile):
         #: Checksums of the elements that were read.
         self._sources: dict[str, str] = {}
         self._note(f"obs/{self._group['obs'].attrs.get('_index', '_index')}")
+
+    def __enter__(self) -> ZarrFile:
+        # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
+        chunks = min(zarr.config.get("async.concurrency"), get_num_threads())
+        self._fewer_chunks = zarr.config.set({"async.concurrency": chunks})
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._fewer_chunks.__exit__(*error)
+        super().__exit__(*error)
 
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
