@@ -1,5 +1,6 @@
 import signal
 from importlib.util import find_spec
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -51,9 +52,20 @@ EXAMPLES = {
     "scbatchprox.upstream.scvi.ScviUpstream": "scvi",
 }
 
+#: Files with tests that start, kill, signal and lock whole processes. They take a third of the time, and one
+#: version of Python is enough for them: `make test-3.13` leaves them out.
+PROCESSES = {
+    "atlas/test_atlas_crash.py", "bench/test_demo.py", "cli/test_cli_cluster.py",
+    "federated/test_demo.py", "federated/test_ledger.py", "io/formats/test_files_killed.py",
+    "io/formats/test_h5ad_readers.py", "io/formats/test_zarr_killed.py", "test_interrupts.py",
+}  # fmt: skip
+TESTS = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
+        if item.path.is_relative_to(TESTS) and str(item.path.relative_to(TESTS)) in PROCESSES:
+            item.add_marker("processes")
         if item.name in EXAMPLES:
             item.add_marker(EXAMPLES[item.name])
             item.add_marker(pytest.mark.filterwarnings("default"))  # warnings of other packages
