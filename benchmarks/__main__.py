@@ -23,6 +23,7 @@ from . import (
     memory,
     populations,
     refine,
+    report,
     start_up,
     threads,
 )
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "start-up": start_up.run,
     "refine": refine.run,
+    "report": report.run,
     "harmony": harmony.run,
     "populations": populations.run,
     "adam": adam.run,

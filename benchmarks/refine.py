@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import anndata as ad
 import numpy as np
@@ -22,7 +23,7 @@ def run() -> Iterator[Row]:
     yield from _as_shown()
     for n, batches in ((40_000, 4), (1_000_000, 20), (100_000, 100)):
         Z, batch = simulated(n, 50, batches)
-        adata = _annotated(Z, batch)
+        adata = annotated(Z, batch)
         refinement, whole = fastest(
             lambda Z=Z, batch=batch: BatchProx(target="moment").fit_transform(Z, batch=batch),
             lambda adata=adata: _refined(adata),
@@ -45,7 +46,7 @@ def _as_shown() -> Iterator[Row]:
     """``refine(adata, key)`` with the default target and its verdicts, as the README shows it."""
     for n, batches in ((40_000, 4), (1_000_000, 20)):
         Z, batch = simulated(n, 50, batches)
-        adata = _annotated(Z, batch)
+        adata = annotated(Z, batch)
         copied, whole = fastest(
             lambda Z=Z: Z.copy(), lambda adata=adata: refine(adata, "batch"), repeat=3
         )
@@ -59,13 +60,16 @@ def _very_many_batches() -> Row:
     rng = np.random.default_rng(0)
     n, batches = 600_000, 50_000
     batch = pd.Series(rng.integers(0, batches, n))
-    adata = _annotated(rng.normal(size=(n, 20)).astype(np.float32), batch)
+    adata = annotated(rng.normal(size=(n, 20)).astype(np.float32), batch)
     (seconds,) = fastest(lambda: _refined(adata), repeat=1)
     return Row("refine(adata, key), 600,000 x 20 float32 in 50,000 batches", seconds, "s", most=5.0)
 
 
-def _annotated(Z: np.ndarray, batch: pd.Series) -> ad.AnnData:
-    obs = pd.DataFrame({"batch": batch.to_numpy()}, index=np.arange(len(Z)).astype(str))
+def annotated(Z: np.ndarray, batch: Any) -> ad.AnnData:
+    """Return cells as an AnnData."""
+    obs = pd.DataFrame(
+        {"batch": getattr(batch, "array", batch)}, index=np.arange(len(Z)).astype(str)
+    )
     return ad.AnnData(obs=obs, obsm={"X_pca": Z})
 
 
