@@ -59,12 +59,13 @@ def sortable(facts: Facts) -> dict[str, Any]:
     data["why"] = [reason_of(text) for text in table["verdict"]]
     data |= {name: [_plain(x) for x in table[name]] for name in shown}
     source = ColumnDataSource(data)
-    widths = {"batch": 170, "verdict": 120, "why": 440}
+    # All columns of a diagnosis fit a page as wide as ours; columns to keep are further to the right.
+    widths = {"batch": 130, "verdict": 105, "why": 300}
     columns = [
         TableColumn(
             field=name,
             title=shown[name][0] if name in shown else name,
-            width=widths.get(name, 60 + 7 * len(shown[name][0] if name in shown else "")),
+            width=widths.get(name, 22 + 7 * len(shown[name][0] if name in shown else "")),
             formatter=_formatter(shown[name][2]) if name in shown else StringFormatter(),
         )
         for name in data
