@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from scbatchprox import Atlas, BatchProx, diagnose, pl, refine
-from scbatchprox.plots.canvas import COLOURS, cut
+from scbatchprox.plots.canvas import COLOURS, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
 
@@ -391,5 +391,70 @@ def test_a_batch_of_several_keys(adata):
 
 
 def test_names_are_cut_in_the_middle():
-    assert cut("short") == "short"
-    assert len(cut("x" * 100)) == 24
+    assert label("short") == "short"
+    assert len(label("x" * 100)) == 24
+
+
+#: Two "$" make a formula, and these are no formulas.
+FORMULA = "$a_1^{$ x"
+
+
+@pytest.fixture
+def formulas():
+    found = cells()
+    found.obs["batch"] = found.obs["batch"].replace({"b00": FORMULA})
+    found.obs["kind"] = found.obs["kind"].replace({"type0": r"$\frac$"})
+    found.obs["$$"] = found.obs["kind"]
+    found.obsm["$X^$"] = found.obsm["X_pca"]
+    refine(found, "batch", use_rep="$X^$", target="population", keep="$$", diagnose=True)
+    return found
+
+
+def drawn_texts(axes):
+    """Return what is drawn, with ``\\$`` as the ``$`` that a reader sees; a formula is an error."""
+    from matplotlib.text import Text
+
+    axes.figure.canvas.draw()  # raises for what is no formula
+    every = [text.get_text() for text in axes.figure.findobj(Text)]
+    return [text.replace(r"\$", "$") for text in every]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda a: pl.before_after(a, label_key="kind", basis="pca")[0, 0],
+        lambda a: pl.before_after(a, basis=(0, 1))[0, 0],
+        pl.movement,
+        pl.diagnosis,
+        lambda a: pl.adapter(a)[0],
+        lambda a: pl.adapter(a, batch=FORMULA)[0],
+    ],
+)
+def test_dollars_in_names_are_no_formulas(formulas, draw):
+    assert any(FORMULA in text for text in drawn_texts(draw(formulas)))
+
+
+def test_dollars_in_scores_and_atlases(tmp_path, rng):
+    table = pd.DataFrame({FORMULA: [0.5], "b": [0.4]}, index=["$q^{$"])
+    assert {f"{FORMULA} (unrefined)", "$q^{$"} <= set(drawn_texts(pl.scores(table)))
+    atlas = Atlas.create(tmp_path / "atlas", target="moment")
+    atlas.add(rng.normal(size=(40, 3)), batch=np.repeat([FORMULA, "b"], 20))
+    assert FORMULA in drawn_texts(pl.atlas(atlas)[0])
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (True, "Expected save to be a file, such as 'picture.png', found True"),
+        ("absent/picture.png", "in a folder that exists, found no 'absent'"),
+        ("picture.docx", "found the suffix 'docx'; available: .*'pdf', .*'png'"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error_before_drawing(
+    save, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for draw in (getattr(pl, name) for name in pl.__all__):
+        # There is nothing to draw, so this would be another error if the file were not checked first.
+        with pytest.raises((TypeError, ValueError, FileNotFoundError), match=words):
+            draw(None, save=save)

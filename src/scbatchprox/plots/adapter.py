@@ -10,7 +10,7 @@ import numpy as np
 from ..core.checks import some_of
 from ..errors import BadKey
 from ..kernels.arrays import Floats
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels
 from .given import AdapterRows, adapter_of
 from .verdicts import MAX_ROWS
 
@@ -63,6 +63,7 @@ def adapter(
     >>> [axes.get_title() for axes in pl.adapter(fitted)]
     ['scale', 'shift']
     """
+    check_save(save)
     rows = adapter_of(data, key)
     names, scale, shift, note = _rows(rows, batch)
     height = 1.5 + 0.2 * min(max(len(names), 3), MAX_ROWS)
@@ -73,7 +74,7 @@ def adapter(
         _heat(left, np.log2(np.abs(scale)), span, f"scale{note}", lambda x, _: f"{2.0**x:.2g}")
     _heat(right, shift, max(_top(shift), MIN_RANGE), f"shift{note}", None)
     step = -(-len(names) // MAX_ROWS)
-    left.set_yticks(range(0, len(names), step), [cut(n) for n in names[::step]], fontsize=8)
+    left.set_yticks(range(0, len(names), step), [label(n) for n in names[::step]], fontsize=8)
     right.set_yticks([])
     finish(grid, show, save)
     return grid[0]
@@ -90,7 +91,7 @@ def _rows(rows: AdapterRows, batch: Any) -> tuple[list[Any], Floats, Floats, str
                 f"{some_of(batches.tolist())}."
             )
         names = [f"population {i + 1}" for i in range(int(own.sum()))]
-        return names, rows.scale[own], rows.shift[own], f" of the populations of {cut(batch)}"
+        return names, rows.scale[own], rows.shift[own], f" of the populations of {label(batch)}"
     mean = np.zeros((2, batches.size, rows.scale.shape[1]))
     np.add.at(mean[0], code, rows.scale)
     np.add.at(mean[1], code, rows.shift)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadType, BadValue
-from .canvas import COLOURS, cut, finish, panels
+from .canvas import COLOURS, check_save, finish, label, panels
 from .verdicts import LEVELS, MAX_ROWS, level_of, verdict_legend
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def atlas(
     >>> [label.get_text() for label in pl.atlas(grown)[1].get_yticklabels()]
     ['a', 'b', 'c']
     """
+    check_save(save)
     opened = _opened(data)
     log = opened.entries()
     stays = _stays(opened, log)
@@ -173,7 +174,7 @@ def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
             continue
         axes.plot(stay.first, row, "o", markersize=8, color=LEVELS[level_of(stay.advice)])
         axes.text(stay.first - 0.2, row, f"{stay.moved:.2f}", fontsize=7, ha="right", va="center")
-    axes.set_yticks(range(len(rows)), [cut(batch) for batch in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [label(batch) for batch in rows], fontsize=8)
     axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
     axes.set_xlim(0.4, now + 0.6)
     axes.set_xlabel("version", fontsize=9)

@@ -12,7 +12,7 @@ from ..core.checks import some_of
 from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from .canvas import colours, cut, finish, panels
+from .canvas import check_save, colours, finish, label, panels, unset
 from .cloud import draw_groups, draw_values, limits_of
 from .layout import Views, views
 from .pairs import Pair, pair_of
@@ -79,7 +79,7 @@ def before_after(
     show
         ``True`` calls ``pyplot.show()``. ``None`` leaves it to the notebook. ``False`` does neither.
     save
-        File to write; its suffix sets the format.
+        File to write, in a folder that exists; its suffix sets the format.
 
     Returns
     -------
@@ -96,6 +96,7 @@ def before_after(
     >>> pl.before_after(Z, refined, batch_key=batch).shape
     (2, 2)
     """
+    check_save(save)
     cells = pair_of(data, after, key, batch_key, label_key)
     rows = _colourings(cells, color)
     found = views(cells.before, cells.after, basis, cells.name, seed, cells.adata)
@@ -116,7 +117,7 @@ def before_after(
     for line, row in zip(grid, rows, strict=True):
         line[0].set_ylabel(f"by {row}", fontsize=12)
     for axes in grid[-1]:
-        axes.set_xlabel(" × ".join(found.axes), fontsize=9, color="0.4")
+        axes.set_xlabel(unset(" × ".join(found.axes)), fontsize=9, color="0.4")
     finish(grid, show, save)
     return grid
 
@@ -159,7 +160,7 @@ def _legend(axes: Axes, names: list[Any]) -> None:
 
     shown = names[:MAX_NAMES]
     handles = [
-        Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=cut(name))
+        Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=label(name))
         for name, colour in zip(shown, colours(len(shown)), strict=True)
     ]
     if len(names) > len(shown):
@@ -190,7 +191,7 @@ def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge:
         own = xy[codes == code]
         if len(own) == 0:
             continue
-        text = cut(names[code], 16)
+        text = label(names[code], 16)
         x, y = _densest(own, edge)
         across, up = (np.array([x, y]) - edge[:, 0]) / (edge[:, 1] - edge[:, 0])
         width = LETTER[0] * len(text)

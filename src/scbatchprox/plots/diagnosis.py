@@ -15,7 +15,7 @@ from ..diagnosis.limits import (
     MIN_DISTINCT,
     MIN_KEPT,
 )
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels, unset
 from .given import diagnosis_of
 from .verdicts import LEVELS, level_of, verdict_legend, worst_first
 
@@ -85,13 +85,14 @@ def diagnosis(
     >>> [text.get_text() for text in axes.texts if text.get_text() == "safe"]
     ['safe', 'safe']
     """
+    check_save(save)
     table = diagnosis_of(data, key)
     shown = worst_first(table, "moved")
     numbers = [name for name in shown if pd.api.types.is_numeric_dtype(shown[name])]
     # A file has columns in the order of the alphabet.
     columns = [name for name in HEADINGS if name in numbers]
     columns += [name for name in numbers if name not in HEADINGS]
-    lines = [_line(str(verdict)) for verdict in shown["verdict"]]
+    lines = [_line(unset(str(verdict))) for verdict in shown["verdict"]]
     room = 0.6 + max(map(len, lines), default=0) * LETTER / COLUMN  # in columns
     width = 1.8 + COLUMN * (len(columns) + room)
     grid = panels(ax, (1, 1), (width, 1.5 + 0.24 * max(len(shown), 3)), show)
@@ -103,10 +104,10 @@ def diagnosis(
     for row, (level, line) in enumerate(zip(levels, lines, strict=True)):
         axes.plot(len(columns) + 0.05, row, "s", markersize=8, color=LEVELS[level])
         axes.text(len(columns) + 0.3, row, line, fontsize=7.5, va="center", ha="left")
-    names = [HEADINGS.get(name, str(name).replace(" ", "\n")) for name in columns]
+    names = [HEADINGS.get(name, unset(str(name)).replace(" ", "\n")) for name in columns]
     axes.set_xticks([*range(len(columns)), len(columns) + 0.3], [*names, "verdict"], fontsize=8)
     axes.get_xticklabels()[-1].set_horizontalalignment("left")
-    axes.set_yticks(range(len(shown)), [cut(name) for name in shown.index], fontsize=8)
+    axes.set_yticks(range(len(shown)), [label(name) for name in shown.index], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.set_xlim(-0.5, len(columns) + max(room, 1.0))
     axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)

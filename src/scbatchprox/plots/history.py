@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadValue
-from .canvas import COLOURS, finish, panels
+from .canvas import COLOURS, check_save, finish, panels
 from .given import history_of
 
 __all__ = ["history"]
@@ -57,6 +57,7 @@ def history(
     >>> [len(axes.lines[0].get_xdata()) for axes in pl.history(model)]
     [4, 4, 3]
     """
+    check_save(save)
     table = history_of(data, key)
     if table.empty:
         raise BadValue("Expected the rounds of a fit, found none: batches were added, not fitted.")

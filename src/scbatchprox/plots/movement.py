@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..diagnosis.limits import LARGE_MOVE
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels
 from .given import movement_of
 from .verdicts import LEVELS, MAX_ROWS, level_of, verdict_legend
 
@@ -50,6 +50,7 @@ def movement(
     >>> sorted(label.get_text() for label in axes.get_yticklabels())
     ['a', 'b', 'c']
     """
+    check_save(save)
     table = movement_of(data, key).sort_values("relative", ascending=False, kind="stable")
     shown = table.iloc[:MAX_ROWS]
     levels = [level_of(word) for word in shown["verdict"]] if "verdict" in shown else None
@@ -61,7 +62,7 @@ def movement(
     axes.bar_label(
         bars, [f"{x:.2f}" for x in shown["relative"]], fontsize=7, padding=2, color="0.3"
     )
-    axes.set_yticks(at, [cut(name) for name in shown.index], fontsize=8)
+    axes.set_yticks(at, [label(name) for name in shown.index], fontsize=8)
     axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)
     axes.set_xlim(0, 1.12 * max(float(shown["relative"].max()), LARGE_MOVE))
     limit = axes.axvline(LARGE_MOVE, color="0.4", linewidth=1, linestyle="--", zorder=0)

@@ -13,7 +13,7 @@ from ..core.checks import check_array_like, some_of
 from ..core.labels import Labels
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Floats, Ints
-from .canvas import cut
+from .canvas import label
 from .given import is_anndata, record_of
 from .layout import dense
 
@@ -74,7 +74,7 @@ def _of_anndata(adata: Any, after: Any, key: str | None, batch_key: Any, label_k
         if found is not None
     }
     before = adata.X if use_rep == "X" else adata.obsm[use_rep]
-    titles = (f"before: {cut(use_rep)}", f"after: {cut(key)}")
+    titles = (f"before: {label(use_rep)}", f"after: {label(key)}")
     return Pair(before, adata.obsm[key], groups, use_rep, titles, adata)
 
 
