@@ -7,10 +7,11 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from scbatchprox import Atlas, BatchProx, diagnose, pl, refine
-from scbatchprox.plots.canvas import COLOURS, label
+from scbatchprox.plots.canvas import COLOURS, GREY, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
 
@@ -49,7 +50,7 @@ def written(axes):
 
 
 def test_before_and_after_by_batch_type_and_movement(adata):
-    grid = pl.before_after(adata, label_key="kind")
+    grid = pl.before_after(adata, label_key="kind", basis="pca")
     assert grid.shape == (3, 2)
     assert [axes.get_ylabel() for axes in grid[:, 0]] == ["by batch", "by cell type", "by movement"]
     assert [axes.get_title() for axes in grid[0]] == ["before: X_pca", f"after: {KEY}"]
@@ -64,7 +65,7 @@ def test_before_and_after_by_batch_type_and_movement(adata):
 
 
 def test_movement_is_the_distance_of_each_cell_in_spreads(adata):
-    axes = pl.before_after(adata, color="movement")[0, 0]
+    axes = pl.before_after(adata, color="movement", basis="pca")[0, 0]
     Z, after = adata.obsm["X_pca"], adata.obsm[KEY]
     moved = np.linalg.norm(after - Z, axis=1) / np.sqrt(Z.var(0).sum())
     drawn = axes.collections[0].get_array()
@@ -72,7 +73,7 @@ def test_movement_is_the_distance_of_each_cell_in_spreads(adata):
 
 
 def test_cells_are_drawn_in_random_order(adata):
-    axes = pl.before_after(adata, color=["batch"])[0, 0]
+    axes = pl.before_after(adata, color=["batch"], basis="pca")[0, 0]
     colours = axes.collections[0].get_facecolor()
     changes = (np.abs(np.diff(colours, axis=0)).sum(1) > 0).sum()
     assert changes > adata.n_obs / 3  # sorted batches would change twice
@@ -80,10 +81,49 @@ def test_cells_are_drawn_in_random_order(adata):
 
 def test_arrays_and_missing_labels(rng):
     Z = rng.normal(size=(40, 3))
-    label = np.array(["a", None] * 20, dtype=object)
-    grid = pl.before_after(Z, Z + 1.0, batch_key=np.repeat([1, 2], 20), label_key=label)
+    kind = np.array(["a", None] * 20, dtype=object)
+    batch = np.repeat([1, 2], 20)
+    grid = pl.before_after(Z, Z + 1.0, batch_key=batch, label_key=kind, basis="pca")
     assert legend_names(grid[0, 1]) == ["1", "2"]
-    assert legend_names(grid[1, 1]) == ["a", "unknown"]
+    assert legend_names(grid[1, 1]) == ["a", "no label"]
+
+
+@pytest.mark.parametrize("n", [400, MAX_POINTS + 2])
+def test_cells_without_a_label_are_grey_below_all_others_and_without_a_name(n, rng):
+    Z = np.repeat(rng.normal(size=(n // 2, 2)), 2, axis=0)  # two cells at each place
+    kind = np.where(np.arange(n) % 2 == 0, None, "a")
+    axes = pl.before_after(Z, Z, label_key=kind, color="cell type", basis=(0, 1))[0, 1]
+    assert [text.get_text() for text in axes.texts] == ["a"]
+    marks = axes.get_legend().legend_handles
+    assert to_hex(marks[1].get_color()).upper() == GREY
+    if n <= MAX_POINTS:
+        drawn = [to_hex(colour).upper() for colour in axes.collections[0].get_facecolor()]
+        assert drawn == [GREY] * (n // 2) + [COLOURS[0]] * (n // 2)
+    else:
+        image = np.asarray(axes.images[0].get_array())
+        drawn = np.unique(image[image[..., 3] > 0][:, :3], axis=0)
+        assert [to_hex(colour).upper() for colour in drawn] == [COLOURS[0]]  # grey is covered
+
+
+def test_labels_that_are_all_missing(rng):
+    Z = rng.normal(size=(20, 2))
+    axes = pl.before_after(Z, Z, label_key=[None] * 20, color="cell type")[0, 1]
+    assert legend_names(axes) == ["no label"]
+    assert not axes.texts
+
+
+def test_a_few_far_cells_do_not_shrink_all_others(rng):
+    Z = rng.normal(size=(1000, 3))
+    Z[:4] += 500.0
+    grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
+    for axes in grid[0]:
+        assert np.ptp(axes.get_xlim()) < 15
+        assert axes.get_xlabel().endswith("4 cells far from all others not shown")
+    # A small group at some distance is not far.
+    Z[:4] = 4.0
+    grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
+    assert grid[0, 0].get_xlim()[1] > Z[:, 0].max()
+    assert grid[0, 0].get_xlabel() == "the embedding 1 × the embedding 2"
 
 
 def test_one_coordinate(rng):
@@ -101,6 +141,57 @@ def test_positions_by_name_and_by_coordinate(adata, rng):
     assert grid[0, 0].get_xlabel() == "X_pca 3 × X_pca 1"
     drawn = grid[0, 1].collections[0].get_offsets()
     np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(adata.obsm[KEY][:, 2]), rtol=1e-6)
+
+
+def positions(axes):
+    return np.sort(np.asarray(axes.collections[0].get_offsets()), axis=0)
+
+
+@pytest.mark.parametrize("basis", ["auto", "umap", "X_umap"])
+def test_umaps_that_are_there_are_drawn(adata, rng, basis):
+    for name in ("X_umap", "X_umap_batchprox"):
+        adata.obsm[name] = rng.normal(size=(adata.n_obs, 3))  # the third is not drawn
+    grid = pl.before_after(adata, basis=basis, color="batch")
+    for axes, name in zip(grid[0], ("X_umap", "X_umap_batchprox"), strict=True):
+        expected = np.sort(adata.obsm[name][:, :2], axis=0)
+        np.testing.assert_allclose(positions(axes), expected)
+    assert grid[0, 0].get_xlabel() == "umap 1 × umap 2"
+
+
+def test_other_layouts_of_obsm(adata, rng):
+    adata.obsm["X_tsne"] = rng.normal(size=(adata.n_obs, 2))
+    words = (
+        "Expected 'X_tsne' of the refined .*'X_tsne_batchprox'.*, found none; available: 'X_pca'"
+    )
+    with pytest.raises(KeyError, match=words):
+        pl.before_after(adata, basis="X_tsne")
+    adata.obsm["X_tsne_batchprox"] = pd.DataFrame(
+        rng.normal(size=(adata.n_obs, 2)), index=adata.obs_names
+    )
+    axes = pl.before_after(adata, basis="tsne", color="batch")[0, 1]
+    np.testing.assert_allclose(positions(axes), np.sort(adata.obsm["X_tsne_batchprox"], axis=0))
+    # The embedding itself: the same coordinates before and after, so the same axes.
+    one, two = pl.before_after(adata, basis="X_pca", color="batch")[0]
+    np.testing.assert_allclose(positions(two), np.sort(adata.obsm[KEY][:, :2], axis=0), rtol=1e-6)
+    assert one.get_xlim() == two.get_xlim()
+
+
+def test_without_umap_learn_the_axes_are_principal_axes(adata, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)
+    monkeypatch.setattr("scbatchprox.plots.layout.find_spec", lambda name: None)
+    axes = pl.before_after(adata, color="batch")[0, 0]
+    assert axes.get_xlabel() == "PC1 × PC2 of X_pca"
+    with pytest.raises(ImportError, match="umap-learn"):
+        pl.before_after(adata, basis="umap")
+
+
+def test_a_new_umap_is_of_some_cells(rng, monkeypatch):
+    pytest.importorskip("umap")
+    monkeypatch.setattr("scbatchprox.plots.layout.MAX_UMAP_CELLS", 60)
+    Z = rng.normal(size=(200, 3))
+    axes = pl.before_after(Z, Z, batch_key=["a"] * 200, color="batch")[0, 0]
+    assert axes.get_xlabel() == "UMAP1 × UMAP2\n60 of 200 cells"
+    assert len(positions(axes)) == 60
 
 
 def test_umap_keeps_types_apart(adata):
@@ -137,7 +228,7 @@ def test_forty_batches_and_more_are_readable(rng):
     batch = np.array([f"a_long_name_of_sample_number_{i:03d}" for i in range(50)])[
         np.arange(500) % 50
     ]
-    axes = pl.before_after(Z, Z, batch_key=batch, color="batch")[0, 1]
+    axes = pl.before_after(Z, Z, batch_key=batch, color="batch", basis="pca")[0, 1]
     names = legend_names(axes)
     assert len(names) == 41
     assert names[-1] == "and 10 more"
@@ -352,7 +443,18 @@ def test_pictures_need_no_display(tmp_path):
             lambda a: pl.movement(a, key="X_other"),
             "found no 'X_other'; available: 'X_pca_batchprox'",
         ),
-        (lambda a: pl.before_after(a, label_key="nothing"), "found no column 'nothing'; available"),
+        (
+            lambda a: pl.before_after(a, label_key="nothing"),
+            "Expected label_key in obs, found no column 'nothing'; available: 'batch'",
+        ),
+        (
+            lambda a: pl.before_after(a, batch_key="nothing"),
+            "Expected batch_key in obs, found no column 'nothing'",
+        ),
+        (
+            lambda a: pl.before_after(a.obsm["X_pca"], a.obsm["X_pca"], label_key=["a"]),
+            "Expected one cell type per cell .180., found 1 label",
+        ),
         (lambda a: pl.before_after(a, color="cell type"), "label_key= adds 'cell type'"),
         (
             lambda a: pl.before_after(a, basis=("X_umap", "b")),
@@ -386,7 +488,7 @@ def test_two_records_need_a_key(adata):
 
 def test_a_batch_of_several_keys(adata):
     refine(adata, ["batch", "kind"], target="moment", key_added="both", diagnose=False)
-    axes = pl.before_after(adata, key="both", color="batch")[0, 1]
+    axes = pl.before_after(adata, key="both", color="batch", basis="pca")[0, 1]
     assert "b00 | type0" in legend_names(axes)
 
 
