@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from scbatchprox import Atlas, BatchProx, diagnose, pl, refine
+from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
 from scbatchprox.plots.canvas import COLOURS, GREY, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
@@ -267,13 +267,23 @@ def test_movement_is_sorted_and_has_colours_of_verdicts(adata):
     assert moved == sorted(moved, reverse=True)
     np.testing.assert_allclose(sorted(moved), sorted(table["moved"]))
     assert sorted(tick_names(axes)) == ["b00", "b01", "b02"]
-    assert legend_names(axes)[-1] == "care begins"
+    assert legend_names(axes)[-1] == "moves farther than this need care"
+    levels = {word.split(":")[0] for word in table["verdict"]}
+    assert set(legend_names(axes)[:-1]) == {f"verdict: {name}" for name in levels}
     model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
-    assert legend_names(pl.movement(model)) == ["no verdict", "care begins"]
+    assert legend_names(pl.movement(model)) == ["no verdict", "moves farther than this need care"]
     np.testing.assert_allclose(
         [bar.get_width() for bar in pl.movement(model.movement()).patches],
         sorted(model.movement()["relative"], reverse=True),
     )
+
+
+def test_a_verdict_with_other_reasons_than_movement_is_explained():
+    table = pd.DataFrame({"moved": [0.1], "verdict": ["move with care: something"]}, index=["a"])
+    axes = pl.movement(table)
+    assert "verdicts have other reasons too" in axes.get_title(loc="left")
+    table["verdict"] = "safe"
+    assert pl.movement(table).get_title(loc="left") == "How far each batch moved"
 
 
 def test_movement_of_very_many_batches():
@@ -299,13 +309,81 @@ def diagnosis_table():
 def test_diagnosis_has_numbers_marks_and_whole_verdicts():
     axes = pl.diagnosis(diagnosis_table())
     assert tick_names(axes) == ["bad", "good"]  # the worst first
-    assert "leave alone: 90% of its cells have no partner in other batches" in written(axes)
+    assert "leave alone: 90% of its cells have no partner in other batches" in verdicts(axes)
     assert {"1,000", "0.70", "–", "safe"} <= set(written(axes))
-    assert len(axes.patches) == 3  # moved, scale_min and matched of one batch
+    assert len(axes.patches) == 1  # matched is the reason; how far the batch moves is none
     headings = [label.get_text() for label in axes.get_xticklabels()]
     assert headings[0] == "cells"
     assert headings[-2:] == ["condition\nconfounded", "verdict"]
-    assert legend_names(axes) == ["safe", "leave alone", "beyond a limit"]
+    assert legend_names(axes) == [
+        "verdict: safe",
+        "verdict: leave alone",
+        "a reason of the verdict",
+    ]
+
+
+def verdicts(axes):
+    return [text.replace("\n", " ") for text in written(axes)]
+
+
+def test_long_verdicts_are_wrapped_not_cut():
+    table = diagnosis_table()
+    long = "move with care: " + "; ".join(f"reason number {i} of this batch" for i in range(12))
+    table["verdict"] = ["safe", long]
+    axes = pl.diagnosis(table)
+    assert long in verdicts(axes)
+    axes.figure.canvas.draw()
+    boxes = [t.get_window_extent() for t in axes.texts if t.get_text()[:4] in ("safe", "move")]
+    assert not boxes[0].overlaps(boxes[1])
+    for box in boxes:
+        assert box.x1 <= axes.figure.bbox.width
+
+
+#: The numbers of a batch without any reason for care, and what makes each a reason.
+QUIET = {
+    "n_cells": 100, "moved": 0.1, "scale_min": 1.0, "scale_max": 1.0, "matched": 1.0, "composition": 0.0,
+    "distinct": 0.9, "neighbours_kept": 0.9, "condition confounded": 0.1, "condition removed": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("by_moments", [True, False])
+@pytest.mark.parametrize(
+    ("change", "marked"),
+    [
+        ({}, set()),
+        ({"moved": 0.6}, {"moved"}),
+        ({"scale_min": 0.5}, {"scale_min"}),
+        ({"scale_max": 2.0}, {"scale_max"}),
+        ({"matched": 0.6}, {"matched"}),
+        ({"matched": 0.1, "moved": 0.9}, {"matched"}),  # moving it is not even considered
+        ({"neighbours_kept": 0.2}, {"neighbours_kept"}),
+        ({"composition": 0.5}, {"moment": {"composition"}, "population": set()}),
+        ({"composition": 0.7}, {"moment": {"composition"}, "population": set()}),
+        ({"composition": 0.5, "distinct": 0.2}, {"composition", "distinct"}),
+        ({"distinct": 0.2}, set()),
+        ({"condition confounded": 0.9}, {"condition confounded"}),
+        ({"condition removed": 0.6}, {"condition removed"}),
+        (
+            {"condition confounded": 1.0, "condition removed": 0.6, "moved": 0.9},
+            {"condition confounded", "condition removed"},
+        ),
+    ],
+)
+def test_only_reasons_of_the_verdict_are_marked(change, marked, by_moments):
+    from scbatchprox.diagnosis.kept import Kept
+    from scbatchprox.diagnosis.table import _verdict
+
+    if isinstance(marked, dict):
+        marked = marked["moment" if by_moments else "population"]
+    row = QUIET | change
+    column = Kept("condition", row["condition confounded"], row["condition removed"])
+    row["verdict"] = _verdict(row, by_moments, False, [column])
+    axes = pl.diagnosis(pd.DataFrame([row], index=["a"]))
+    names = [name for name in row if name != "verdict"]  # in the order of the columns
+    found = {names[round(box.get_x() + 0.46)] for box in axes.patches}
+    assert found == marked
+    assert bool(found) == ("a reason of the verdict" in legend_names(axes))
+    assert found or row["verdict"] == "safe"
 
 
 def test_diagnosis_of_a_table_and_of_an_anndata_is_the_same(adata, tmp_path):
@@ -341,6 +419,24 @@ def test_adapter_shows_scale_and_shift(adata):
         pl.adapter(adata, batch="b99")
 
 
+def test_ticks_of_scales_differ_and_a_white_panel_says_why(adata):
+    model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    for given in (model, adata):
+        scale = pl.adapter(given)[0]
+        bar = scale.images[0].colorbar.ax
+        scale.figure.canvas.draw()
+        words = [tick.get_text() for tick in bar.get_yticklabels()]
+        assert len(set(words)) == len(words) == 5
+        assert words[2] == "1"
+        log = np.asarray(scale.images[0].get_array())
+        white = np.abs(2.0**log - 1).max() < 0.01
+        assert any("all scales are 1" in text for text in written(scale)) == white
+    same = Adapter.per_batch(np.array(["a", "b"]), np.full((2, 3), 1.001), np.zeros((2, 3)))
+    one, two = pl.adapter(same)
+    assert "all scales are 1" in written(one)[0]
+    assert written(two) == ["all shifts are 0"]
+
+
 def test_history_shows_rounds_and_the_fixed_point(adata):
     Z, batch = adata.obsm["X_pca"], adata.obs["batch"]
     model = BatchProx(target="moment", rounds=4).fit(Z, batch=batch)
@@ -349,11 +445,29 @@ def test_history_shows_rounds_and_the_fixed_point(adata):
     np.testing.assert_array_equal(distance.lines[0].get_xdata(), range(5))
     assert len(step.lines[0].get_ydata()) == 4
     fixed = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
-    words = [label.get_text() for label in pl.history(fixed.history_)[0].get_xticklabels()]
-    assert words[-1] == "∞"
-    assert (
-        pl.history(adata)[0].lines[0].get_linestyle() == ":"
-    )  # only the first and last round are known
+    words = [tick.get_text() for tick in pl.history(fixed.history_)[0].get_xticklabels()]
+    assert words == ["start", "fixed point"]
+    assert not objective.get_xlabel().endswith("left out)")
+
+
+def test_history_of_a_start_and_an_end_has_bars_with_numbers(adata):
+    """Rounds of the population target are not known."""
+    known = adata.uns[KEY]["history"]
+    for axes, name in zip(pl.history(adata), ("objective", "distance", "step"), strict=True):
+        assert [bar.get_height() for bar in axes.patches] == known[name].tolist()
+        assert written(axes) == [f"{value:.3g}" for value in known[name]]
+        words = [tick.get_text() for tick in axes.get_xticklabels()]
+        assert words == ["start", f"after {known['round'][1]:.0f} rounds"]
+    assert "from start to end" in axes.get_title()
+
+
+def test_history_of_very_many_rounds_says_that_some_are_left_out(adata):
+    model = BatchProx(target="moment", rounds=3000).fit(
+        adata.obsm["X_pca"], batch=adata.obs["batch"]
+    )
+    axes = pl.history(model)[0]
+    assert axes.lines[0].get_linestyle() == ":"
+    assert axes.get_xlabel() == "round (dotted: some are left out)"
 
 
 def test_scores_have_circles_numbers_and_the_unrefined_row():
@@ -389,7 +503,24 @@ def test_atlas_shows_versions_arrivals_and_removals(tmp_path, rng):
     assert [bar.get_height() for bar in versions.patches] == [0, 200, 300, 400, 300, 300]
     assert tick_names(arrivals) == ["a", "b", "c", "far"]
     assert f"{judged['moved'].iloc[0]:.2f}" in written(arrivals)
-    assert legend_names(arrivals) == ["safe", "leave alone", "removed", "returned by a rollback"]
+    assert legend_names(arrivals) == [
+        "advice: safe",
+        "advice: leave alone",
+        "removed",
+        "returned by a rollback",
+    ]
+
+
+def test_an_atlas_of_many_versions_has_numbers_of_batches(tmp_path, rng):
+    atlas = Atlas.create(tmp_path / "atlas", target="moment")
+    for i in range(29):
+        atlas.add(rng.normal(size=(20, 2)), batch=[f"b{i:02d}"] * 20, force=True)
+    versions, arrivals = pl.atlas(atlas)
+    ticks = [tick.get_text().split()[0] for tick in arrivals.get_xticklabels()]
+    assert ticks[-1] == str(atlas.entries()[-1]["number"])  # the latest version is named
+    numbers = [int(text) for text in written(versions) if text]
+    assert numbers == [e["n_batches"] for e in atlas.entries() if str(e["number"]) in ticks]
+    assert numbers[-1] == 29
 
 
 def test_save_show_and_ax(adata, tmp_path, monkeypatch):
