@@ -118,7 +118,7 @@ def test_a_few_far_cells_do_not_shrink_all_others(rng):
     grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
     for axes in grid[0]:
         assert np.ptp(axes.get_xlim()) < 15
-        assert axes.get_xlabel().endswith("4 cells far from all others not shown")
+        assert axes.get_xlabel().endswith("4 cells outside the panel")
     # A small group at some distance is not far.
     Z[:4] = 4.0
     grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
@@ -447,7 +447,16 @@ def test_history_shows_rounds_and_the_fixed_point(adata):
     fixed = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
     words = [tick.get_text() for tick in pl.history(fixed.history_)[0].get_xticklabels()]
     assert words == ["start", "fixed point"]
-    assert not objective.get_xlabel().endswith("left out)")
+    assert objective.get_xlabel() == "round"
+    assert step.get_yscale() == "linear"  # steps that differ little would have ticks such as 7.1e-1
+
+
+def test_steps_that_shrink_much_are_on_a_log_scale():
+    table = pd.DataFrame({"round": range(4), "objective": 1.0, "distance": 1.0})
+    table["step"] = [0.0, 1.0, 0.1, 0.001]
+    assert pl.history(table)[2].get_yscale() == "log"
+    table["step"] = 0.0  # no round changed anything
+    assert pl.history(table)[2].get_yscale() == "linear"
 
 
 def test_history_of_a_start_and_an_end_has_bars_with_numbers(adata):

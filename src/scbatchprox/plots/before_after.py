@@ -142,7 +142,7 @@ def _colourings(cells: Pair, color: Sequence[str] | None) -> list[str]:
 def _left_out(xy: Floats, edge: Floats) -> str:
     """Say how many cells are beyond the edge of a panel."""
     n = int((~inside(xy, edge)).sum())
-    return f"\n{count(n, 'cell')} far from all others not shown" if n else ""
+    return f"\n{count(n, 'cell')} outside the panel" if n else ""
 
 
 def _movement(

@@ -34,9 +34,9 @@ HEADINGS = {
 #: Background of numbers that are reasons of the verdict.
 MARK = "#FFE3A3"
 #: A verdict is written in lines of at most so many letters.
-WRAP = 80
+WRAP = 100
 #: Inches of a column, of a letter, of a line of a verdict, and of the room around the lines of a row.
-COLUMN, LETTER, LINE, GAP = 0.85, 0.062, 0.125, 0.115
+COLUMN, LETTER, LINE, GAP = 0.85, 0.054, 0.125, 0.115
 
 
 def diagnosis(

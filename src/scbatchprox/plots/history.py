@@ -36,8 +36,8 @@ def history(
 ) -> Any:
     """Draw the rounds of a fit: the objective, the distance to the target, and the change in each round.
 
-    Of some fits only the start and the end are known: those with the population target, and those to the fixed
-    point (``rounds=None``). They are drawn as two bars with numbers.
+    Of some fits only the start and the end are known: those with the population target, and those to the
+    fixed point (``rounds=None``). They are drawn as two bars with numbers.
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ def history(
             # The first step is none.
             use = slice(1, None) if name == "step" else slice(None)
             _rounds(axes, rounds, values, use, colour)
-            if name == "step" and (values[use] > 0).all() and len(values[use]) > 1:
+            if name == "step" and 0 < 10 * values[use].min(initial=np.inf) < values.max():
                 axes.set_yscale("log")
             elif name != "objective":
-                axes.set_ylim(bottom=0)
+                axes.set_ylim(0, 1.08 * values.max() or 1.0)
         axes.set_title(title, fontsize=10)
         axes.grid(axis="y", color="0.9", linewidth=0.8)
         axes.set_axisbelow(True)
