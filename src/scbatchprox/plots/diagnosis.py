@@ -49,7 +49,8 @@ def diagnosis(
 ) -> Any:
     """Draw the diagnosis of each batch: its numbers, and its verdict.
 
-    Numbers that are reasons of the verdict are marked; others beyond a limit do not matter for the target.
+    Numbers that the verdict names as reasons are marked. Not every number beyond a limit is one: some do not
+    matter for the target, and "leave alone" names only the reason that decides.
     The worst verdicts are on top. Of more than 60 batches the 60 worst are drawn.
 
     Parameters
