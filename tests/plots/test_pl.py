@@ -7,10 +7,11 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from scbatchprox import Atlas, BatchProx, diagnose, pl, refine
-from scbatchprox.plots.canvas import COLOURS, cut
+from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
+from scbatchprox.plots.canvas import COLOURS, GREY, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
 
@@ -49,7 +50,7 @@ def written(axes):
 
 
 def test_before_and_after_by_batch_type_and_movement(adata):
-    grid = pl.before_after(adata, label_key="kind")
+    grid = pl.before_after(adata, label_key="kind", basis="pca")
     assert grid.shape == (3, 2)
     assert [axes.get_ylabel() for axes in grid[:, 0]] == ["by batch", "by cell type", "by movement"]
     assert [axes.get_title() for axes in grid[0]] == ["before: X_pca", f"after: {KEY}"]
@@ -64,7 +65,7 @@ def test_before_and_after_by_batch_type_and_movement(adata):
 
 
 def test_movement_is_the_distance_of_each_cell_in_spreads(adata):
-    axes = pl.before_after(adata, color="movement")[0, 0]
+    axes = pl.before_after(adata, color="movement", basis="pca")[0, 0]
     Z, after = adata.obsm["X_pca"], adata.obsm[KEY]
     moved = np.linalg.norm(after - Z, axis=1) / np.sqrt(Z.var(0).sum())
     drawn = axes.collections[0].get_array()
@@ -72,7 +73,7 @@ def test_movement_is_the_distance_of_each_cell_in_spreads(adata):
 
 
 def test_cells_are_drawn_in_random_order(adata):
-    axes = pl.before_after(adata, color=["batch"])[0, 0]
+    axes = pl.before_after(adata, color=["batch"], basis="pca")[0, 0]
     colours = axes.collections[0].get_facecolor()
     changes = (np.abs(np.diff(colours, axis=0)).sum(1) > 0).sum()
     assert changes > adata.n_obs / 3  # sorted batches would change twice
@@ -80,10 +81,49 @@ def test_cells_are_drawn_in_random_order(adata):
 
 def test_arrays_and_missing_labels(rng):
     Z = rng.normal(size=(40, 3))
-    label = np.array(["a", None] * 20, dtype=object)
-    grid = pl.before_after(Z, Z + 1.0, batch_key=np.repeat([1, 2], 20), label_key=label)
+    kind = np.array(["a", None] * 20, dtype=object)
+    batch = np.repeat([1, 2], 20)
+    grid = pl.before_after(Z, Z + 1.0, batch_key=batch, label_key=kind, basis="pca")
     assert legend_names(grid[0, 1]) == ["1", "2"]
-    assert legend_names(grid[1, 1]) == ["a", "unknown"]
+    assert legend_names(grid[1, 1]) == ["a", "no label"]
+
+
+@pytest.mark.parametrize("n", [400, MAX_POINTS + 2])
+def test_cells_without_a_label_are_grey_below_all_others_and_without_a_name(n, rng):
+    Z = np.repeat(rng.normal(size=(n // 2, 2)), 2, axis=0)  # two cells at each place
+    kind = np.where(np.arange(n) % 2 == 0, None, "a")
+    axes = pl.before_after(Z, Z, label_key=kind, color="cell type", basis=(0, 1))[0, 1]
+    assert [text.get_text() for text in axes.texts] == ["a"]
+    marks = axes.get_legend().legend_handles
+    assert to_hex(marks[1].get_color()).upper() == GREY
+    if n <= MAX_POINTS:
+        drawn = [to_hex(colour).upper() for colour in axes.collections[0].get_facecolor()]
+        assert drawn == [GREY] * (n // 2) + [COLOURS[0]] * (n // 2)
+    else:
+        image = np.asarray(axes.images[0].get_array())
+        drawn = np.unique(image[image[..., 3] > 0][:, :3], axis=0)
+        assert [to_hex(colour).upper() for colour in drawn] == [COLOURS[0]]  # grey is covered
+
+
+def test_labels_that_are_all_missing(rng):
+    Z = rng.normal(size=(20, 2))
+    axes = pl.before_after(Z, Z, label_key=[None] * 20, color="cell type")[0, 1]
+    assert legend_names(axes) == ["no label"]
+    assert not axes.texts
+
+
+def test_a_few_far_cells_do_not_shrink_all_others(rng):
+    Z = rng.normal(size=(1000, 3))
+    Z[:4] += 500.0
+    grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
+    for axes in grid[0]:
+        assert np.ptp(axes.get_xlim()) < 15
+        assert axes.get_xlabel().endswith("4 cells outside the panel")
+    # A small group at some distance is not far.
+    Z[:4] = 4.0
+    grid = pl.before_after(Z, Z, batch_key=["a"] * 1000, color="batch", basis=(0, 1))
+    assert grid[0, 0].get_xlim()[1] > Z[:, 0].max()
+    assert grid[0, 0].get_xlabel() == "the embedding 1 × the embedding 2"
 
 
 def test_one_coordinate(rng):
@@ -101,6 +141,57 @@ def test_positions_by_name_and_by_coordinate(adata, rng):
     assert grid[0, 0].get_xlabel() == "X_pca 3 × X_pca 1"
     drawn = grid[0, 1].collections[0].get_offsets()
     np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(adata.obsm[KEY][:, 2]), rtol=1e-6)
+
+
+def positions(axes):
+    return np.sort(np.asarray(axes.collections[0].get_offsets()), axis=0)
+
+
+@pytest.mark.parametrize("basis", ["auto", "umap", "X_umap"])
+def test_umaps_that_are_there_are_drawn(adata, rng, basis):
+    for name in ("X_umap", "X_umap_batchprox"):
+        adata.obsm[name] = rng.normal(size=(adata.n_obs, 3))  # the third is not drawn
+    grid = pl.before_after(adata, basis=basis, color="batch")
+    for axes, name in zip(grid[0], ("X_umap", "X_umap_batchprox"), strict=True):
+        expected = np.sort(adata.obsm[name][:, :2], axis=0)
+        np.testing.assert_allclose(positions(axes), expected)
+    assert grid[0, 0].get_xlabel() == "umap 1 × umap 2"
+
+
+def test_other_layouts_of_obsm(adata, rng):
+    adata.obsm["X_tsne"] = rng.normal(size=(adata.n_obs, 2))
+    words = (
+        "Expected 'X_tsne' of the refined .*'X_tsne_batchprox'.*, found none; available: 'X_pca'"
+    )
+    with pytest.raises(KeyError, match=words):
+        pl.before_after(adata, basis="X_tsne")
+    adata.obsm["X_tsne_batchprox"] = pd.DataFrame(
+        rng.normal(size=(adata.n_obs, 2)), index=adata.obs_names
+    )
+    axes = pl.before_after(adata, basis="tsne", color="batch")[0, 1]
+    np.testing.assert_allclose(positions(axes), np.sort(adata.obsm["X_tsne_batchprox"], axis=0))
+    # The embedding itself: the same coordinates before and after, so the same axes.
+    one, two = pl.before_after(adata, basis="X_pca", color="batch")[0]
+    np.testing.assert_allclose(positions(two), np.sort(adata.obsm[KEY][:, :2], axis=0), rtol=1e-6)
+    assert one.get_xlim() == two.get_xlim()
+
+
+def test_without_umap_learn_the_axes_are_principal_axes(adata, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)
+    monkeypatch.setattr("scbatchprox.plots.layout.find_spec", lambda name: None)
+    axes = pl.before_after(adata, color="batch")[0, 0]
+    assert axes.get_xlabel() == "PC1 × PC2 of X_pca"
+    with pytest.raises(ImportError, match="umap-learn"):
+        pl.before_after(adata, basis="umap")
+
+
+def test_a_new_umap_is_of_some_cells(rng, monkeypatch):
+    pytest.importorskip("umap")
+    monkeypatch.setattr("scbatchprox.plots.layout.MAX_UMAP_CELLS", 60)
+    Z = rng.normal(size=(200, 3))
+    axes = pl.before_after(Z, Z, batch_key=["a"] * 200, color="batch")[0, 0]
+    assert axes.get_xlabel() == "UMAP1 × UMAP2\n60 of 200 cells"
+    assert len(positions(axes)) == 60
 
 
 def test_umap_keeps_types_apart(adata):
@@ -137,7 +228,7 @@ def test_forty_batches_and_more_are_readable(rng):
     batch = np.array([f"a_long_name_of_sample_number_{i:03d}" for i in range(50)])[
         np.arange(500) % 50
     ]
-    axes = pl.before_after(Z, Z, batch_key=batch, color="batch")[0, 1]
+    axes = pl.before_after(Z, Z, batch_key=batch, color="batch", basis="pca")[0, 1]
     names = legend_names(axes)
     assert len(names) == 41
     assert names[-1] == "and 10 more"
@@ -176,13 +267,23 @@ def test_movement_is_sorted_and_has_colours_of_verdicts(adata):
     assert moved == sorted(moved, reverse=True)
     np.testing.assert_allclose(sorted(moved), sorted(table["moved"]))
     assert sorted(tick_names(axes)) == ["b00", "b01", "b02"]
-    assert legend_names(axes)[-1] == "care begins"
+    assert legend_names(axes)[-1] == "moves farther than this need care"
+    levels = {word.split(":")[0] for word in table["verdict"]}
+    assert set(legend_names(axes)[:-1]) == {f"verdict: {name}" for name in levels}
     model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
-    assert legend_names(pl.movement(model)) == ["no verdict", "care begins"]
+    assert legend_names(pl.movement(model)) == ["no verdict", "moves farther than this need care"]
     np.testing.assert_allclose(
         [bar.get_width() for bar in pl.movement(model.movement()).patches],
         sorted(model.movement()["relative"], reverse=True),
     )
+
+
+def test_a_verdict_with_other_reasons_than_movement_is_explained():
+    table = pd.DataFrame({"moved": [0.1], "verdict": ["move with care: something"]}, index=["a"])
+    axes = pl.movement(table)
+    assert "verdicts have other reasons too" in axes.get_title(loc="left")
+    table["verdict"] = "safe"
+    assert pl.movement(table).get_title(loc="left") == "How far each batch moved"
 
 
 def test_movement_of_very_many_batches():
@@ -208,13 +309,81 @@ def diagnosis_table():
 def test_diagnosis_has_numbers_marks_and_whole_verdicts():
     axes = pl.diagnosis(diagnosis_table())
     assert tick_names(axes) == ["bad", "good"]  # the worst first
-    assert "leave alone: 90% of its cells have no partner in other batches" in written(axes)
+    assert "leave alone: 90% of its cells have no partner in other batches" in verdicts(axes)
     assert {"1,000", "0.70", "–", "safe"} <= set(written(axes))
-    assert len(axes.patches) == 3  # moved, scale_min and matched of one batch
+    assert len(axes.patches) == 1  # matched is the reason; how far the batch moves is none
     headings = [label.get_text() for label in axes.get_xticklabels()]
     assert headings[0] == "cells"
     assert headings[-2:] == ["condition\nconfounded", "verdict"]
-    assert legend_names(axes) == ["safe", "leave alone", "beyond a limit"]
+    assert legend_names(axes) == [
+        "verdict: safe",
+        "verdict: leave alone",
+        "a reason of the verdict",
+    ]
+
+
+def verdicts(axes):
+    return [text.replace("\n", " ") for text in written(axes)]
+
+
+def test_long_verdicts_are_wrapped_not_cut():
+    table = diagnosis_table()
+    long = "move with care: " + "; ".join(f"reason number {i} of this batch" for i in range(12))
+    table["verdict"] = ["safe", long]
+    axes = pl.diagnosis(table)
+    assert long in verdicts(axes)
+    axes.figure.canvas.draw()
+    boxes = [t.get_window_extent() for t in axes.texts if t.get_text()[:4] in ("safe", "move")]
+    assert not boxes[0].overlaps(boxes[1])
+    for box in boxes:
+        assert box.x1 <= axes.figure.bbox.width
+
+
+#: The numbers of a batch without any reason for care, and what makes each a reason.
+QUIET = {
+    "n_cells": 100, "moved": 0.1, "scale_min": 1.0, "scale_max": 1.0, "matched": 1.0, "composition": 0.0,
+    "distinct": 0.9, "neighbours_kept": 0.9, "condition confounded": 0.1, "condition removed": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("by_moments", [True, False])
+@pytest.mark.parametrize(
+    ("change", "marked"),
+    [
+        ({}, set()),
+        ({"moved": 0.6}, {"moved"}),
+        ({"scale_min": 0.5}, {"scale_min"}),
+        ({"scale_max": 2.0}, {"scale_max"}),
+        ({"matched": 0.6}, {"matched"}),
+        ({"matched": 0.1, "moved": 0.9}, {"matched"}),  # moving it is not even considered
+        ({"neighbours_kept": 0.2}, {"neighbours_kept"}),
+        ({"composition": 0.5}, {"moment": {"composition"}, "population": set()}),
+        ({"composition": 0.7}, {"moment": {"composition"}, "population": set()}),
+        ({"composition": 0.5, "distinct": 0.2}, {"composition", "distinct"}),
+        ({"distinct": 0.2}, set()),
+        ({"condition confounded": 0.9}, {"condition confounded"}),
+        ({"condition removed": 0.6}, {"condition removed"}),
+        (
+            {"condition confounded": 1.0, "condition removed": 0.6, "moved": 0.9},
+            {"condition confounded", "condition removed"},
+        ),
+    ],
+)
+def test_only_reasons_of_the_verdict_are_marked(change, marked, by_moments):
+    from scbatchprox.diagnosis.kept import Kept
+    from scbatchprox.diagnosis.table import _verdict, _with_kept
+
+    if isinstance(marked, dict):
+        marked = marked["moment" if by_moments else "population"]
+    row = QUIET | change
+    column = Kept("condition", row["condition confounded"], row["condition removed"])
+    row["verdict"] = _with_kept(_verdict(row, by_moments, False), [column])
+    axes = pl.diagnosis(pd.DataFrame([row], index=["a"]))
+    names = [name for name in row if name != "verdict"]  # in the order of the columns
+    found = {names[round(box.get_x() + 0.46)] for box in axes.patches}
+    assert found == marked
+    assert bool(found) == ("a reason of the verdict" in legend_names(axes))
+    assert found or row["verdict"] == "safe"
 
 
 def test_diagnosis_of_a_table_and_of_an_anndata_is_the_same(adata, tmp_path):
@@ -250,6 +419,24 @@ def test_adapter_shows_scale_and_shift(adata):
         pl.adapter(adata, batch="b99")
 
 
+def test_ticks_of_scales_differ_and_a_white_panel_says_why(adata):
+    model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    for given in (model, adata):
+        scale = pl.adapter(given)[0]
+        bar = scale.images[0].colorbar.ax
+        scale.figure.canvas.draw()
+        words = [tick.get_text() for tick in bar.get_yticklabels()]
+        assert len(set(words)) == len(words) == 5
+        assert words[2] == "1"
+        log = np.asarray(scale.images[0].get_array())
+        white = np.abs(2.0**log - 1).max() < 0.01
+        assert any("all scales are 1" in text for text in written(scale)) == white
+    same = Adapter.per_batch(np.array(["a", "b"]), np.full((2, 3), 1.001), np.zeros((2, 3)))
+    one, two = pl.adapter(same)
+    assert "all scales are 1" in written(one)[0]
+    assert written(two) == ["all shifts are 0"]
+
+
 def test_history_shows_rounds_and_the_fixed_point(adata):
     Z, batch = adata.obsm["X_pca"], adata.obs["batch"]
     model = BatchProx(target="moment", rounds=4).fit(Z, batch=batch)
@@ -258,11 +445,38 @@ def test_history_shows_rounds_and_the_fixed_point(adata):
     np.testing.assert_array_equal(distance.lines[0].get_xdata(), range(5))
     assert len(step.lines[0].get_ydata()) == 4
     fixed = BatchProx(target="moment", rounds=None).fit(Z, batch=batch)
-    words = [label.get_text() for label in pl.history(fixed.history_)[0].get_xticklabels()]
-    assert words[-1] == "∞"
-    assert (
-        pl.history(adata)[0].lines[0].get_linestyle() == ":"
-    )  # only the first and last round are known
+    words = [tick.get_text() for tick in pl.history(fixed.history_)[0].get_xticklabels()]
+    assert words == ["start", "fixed point"]
+    assert objective.get_xlabel() == "round"
+    assert step.get_yscale() == "linear"  # steps that differ little would have ticks such as 7.1e-1
+
+
+def test_steps_that_shrink_much_are_on_a_log_scale():
+    table = pd.DataFrame({"round": range(4), "objective": 1.0, "distance": 1.0})
+    table["step"] = [0.0, 1.0, 0.1, 0.001]
+    assert pl.history(table)[2].get_yscale() == "log"
+    table["step"] = 0.0  # no round changed anything
+    assert pl.history(table)[2].get_yscale() == "linear"
+
+
+def test_history_of_a_start_and_an_end_has_bars_with_numbers(adata):
+    """Rounds of the population target are not known."""
+    known = adata.uns[KEY]["history"]
+    for axes, name in zip(pl.history(adata), ("objective", "distance", "step"), strict=True):
+        assert [bar.get_height() for bar in axes.patches] == known[name].tolist()
+        assert written(axes) == [f"{value:.3g}" for value in known[name]]
+        words = [tick.get_text() for tick in axes.get_xticklabels()]
+        assert words == ["start", f"after {known['round'][1]:.0f} rounds"]
+    assert "from start to end" in axes.get_title()
+
+
+def test_history_of_very_many_rounds_says_that_some_are_left_out(adata):
+    model = BatchProx(target="moment", rounds=3000).fit(
+        adata.obsm["X_pca"], batch=adata.obs["batch"]
+    )
+    axes = pl.history(model)[0]
+    assert axes.lines[0].get_linestyle() == ":"
+    assert axes.get_xlabel() == "round (dotted: some are left out)"
 
 
 def test_scores_have_circles_numbers_and_the_unrefined_row():
@@ -298,7 +512,24 @@ def test_atlas_shows_versions_arrivals_and_removals(tmp_path, rng):
     assert [bar.get_height() for bar in versions.patches] == [0, 200, 300, 400, 300, 300]
     assert tick_names(arrivals) == ["a", "b", "c", "far"]
     assert f"{judged['moved'].iloc[0]:.2f}" in written(arrivals)
-    assert legend_names(arrivals) == ["safe", "leave alone", "removed", "returned by a rollback"]
+    assert legend_names(arrivals) == [
+        "advice: safe",
+        "advice: leave alone",
+        "removed",
+        "returned by a rollback",
+    ]
+
+
+def test_an_atlas_of_many_versions_has_numbers_of_batches(tmp_path, rng):
+    atlas = Atlas.create(tmp_path / "atlas", target="moment")
+    for i in range(29):
+        atlas.add(rng.normal(size=(20, 2)), batch=[f"b{i:02d}"] * 20, force=True)
+    versions, arrivals = pl.atlas(atlas)
+    ticks = [tick.get_text().split()[0] for tick in arrivals.get_xticklabels()]
+    assert ticks[-1] == str(atlas.entries()[-1]["number"])  # the latest version is named
+    numbers = [int(text) for text in written(versions) if text]
+    assert numbers == [e["n_batches"] for e in atlas.entries() if str(e["number"]) in ticks]
+    assert numbers[-1] == 29
 
 
 def test_save_show_and_ax(adata, tmp_path, monkeypatch):
@@ -352,7 +583,18 @@ def test_pictures_need_no_display(tmp_path):
             lambda a: pl.movement(a, key="X_other"),
             "found no 'X_other'; available: 'X_pca_batchprox'",
         ),
-        (lambda a: pl.before_after(a, label_key="nothing"), "found no column 'nothing'; available"),
+        (
+            lambda a: pl.before_after(a, label_key="nothing"),
+            "Expected label_key in obs, found no column 'nothing'; available: 'batch'",
+        ),
+        (
+            lambda a: pl.before_after(a, batch_key="nothing"),
+            "Expected batch_key in obs, found no column 'nothing'",
+        ),
+        (
+            lambda a: pl.before_after(a.obsm["X_pca"], a.obsm["X_pca"], label_key=["a"]),
+            "Expected one cell type per cell .180., found 1 label",
+        ),
         (lambda a: pl.before_after(a, color="cell type"), "label_key= adds 'cell type'"),
         (
             lambda a: pl.before_after(a, basis=("X_umap", "b")),
@@ -386,10 +628,75 @@ def test_two_records_need_a_key(adata):
 
 def test_a_batch_of_several_keys(adata):
     refine(adata, ["batch", "kind"], target="moment", key_added="both", diagnose=False)
-    axes = pl.before_after(adata, key="both", color="batch")[0, 1]
+    axes = pl.before_after(adata, key="both", color="batch", basis="pca")[0, 1]
     assert "b00 | type0" in legend_names(axes)
 
 
 def test_names_are_cut_in_the_middle():
-    assert cut("short") == "short"
-    assert len(cut("x" * 100)) == 24
+    assert label("short") == "short"
+    assert len(label("x" * 100)) == 24
+
+
+#: Two "$" make a formula, and these are no formulas.
+FORMULA = "$a_1^{$ x"
+
+
+@pytest.fixture
+def formulas():
+    found = cells()
+    found.obs["batch"] = found.obs["batch"].replace({"b00": FORMULA})
+    found.obs["kind"] = found.obs["kind"].replace({"type0": r"$\frac$"})
+    found.obs["$$"] = found.obs["kind"]
+    found.obsm["$X^$"] = found.obsm["X_pca"]
+    refine(found, "batch", use_rep="$X^$", target="population", keep="$$", diagnose=True)
+    return found
+
+
+def drawn_texts(axes):
+    """Return what is drawn, with ``\\$`` as the ``$`` that a reader sees; a formula is an error."""
+    from matplotlib.text import Text
+
+    axes.figure.canvas.draw()  # raises for what is no formula
+    every = [text.get_text() for text in axes.figure.findobj(Text)]
+    return [text.replace(r"\$", "$") for text in every]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda a: pl.before_after(a, label_key="kind", basis="pca")[0, 0],
+        lambda a: pl.before_after(a, basis=(0, 1))[0, 0],
+        pl.movement,
+        pl.diagnosis,
+        lambda a: pl.adapter(a)[0],
+        lambda a: pl.adapter(a, batch=FORMULA)[0],
+    ],
+)
+def test_dollars_in_names_are_no_formulas(formulas, draw):
+    assert any(FORMULA in text for text in drawn_texts(draw(formulas)))
+
+
+def test_dollars_in_scores_and_atlases(tmp_path, rng):
+    table = pd.DataFrame({FORMULA: [0.5], "b": [0.4]}, index=["$q^{$"])
+    assert {f"{FORMULA} (unrefined)", "$q^{$"} <= set(drawn_texts(pl.scores(table)))
+    atlas = Atlas.create(tmp_path / "atlas", target="moment")
+    atlas.add(rng.normal(size=(40, 3)), batch=np.repeat([FORMULA, "b"], 20))
+    assert FORMULA in drawn_texts(pl.atlas(atlas)[0])
+
+
+@pytest.mark.parametrize(
+    ("save", "words"),
+    [
+        (True, "Expected save to be a file, such as 'picture.png', found True"),
+        ("absent/picture.png", "in a folder that exists, found no 'absent'"),
+        ("picture.docx", "found the suffix 'docx'; available: .*'pdf', .*'png'"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error_before_drawing(
+    save, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for draw in (getattr(pl, name) for name in pl.__all__):
+        # There is nothing to draw, so this would be another error if the file were not checked first.
+        with pytest.raises((TypeError, ValueError, FileNotFoundError), match=words):
+            draw(None, save=save)

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.checks import some_of
 from ..errors import BadKey
 from ..kernels.arrays import Floats
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels
 from .given import AdapterRows, adapter_of
 from .verdicts import MAX_ROWS
 
@@ -23,6 +23,8 @@ __all__ = ["adapter"]
 TOP = 0.98
 #: The smallest ranges of colours: of shifts (less is rounding), and of logarithms of scales, to base 2.
 MIN_RANGE, MIN_LOG_RANGE = 1e-6, 0.3
+#: Scales that differ less from 1 cannot be seen.
+SAME_SCALE = 0.01
 
 
 def adapter(
@@ -36,7 +38,8 @@ def adapter(
 ) -> Any:
     """Draw the scale and the shift of each batch (row) and coordinate (column).
 
-    White means no change. Scales are coloured by their logarithm: red stretches, blue shrinks.
+    White means no change, and a panel without any says so. Scales are coloured by their logarithm: red
+    stretches, blue shrinks.
 
     Parameters
     ----------
@@ -63,6 +66,7 @@ def adapter(
     >>> [axes.get_title() for axes in pl.adapter(fitted)]
     ['scale', 'shift']
     """
+    check_save(save)
     rows = adapter_of(data, key)
     names, scale, shift, note = _rows(rows, batch)
     height = 1.5 + 0.2 * min(max(len(names), 3), MAX_ROWS)
@@ -70,10 +74,17 @@ def adapter(
     left, right = grid[0]
     span = max(_top(np.log2(np.maximum(np.abs(scale), MIN_RANGE))), MIN_LOG_RANGE)
     with np.errstate(divide="ignore"):
-        _heat(left, np.log2(np.abs(scale)), span, f"scale{note}", lambda x, _: f"{2.0**x:.2g}")
-    _heat(right, shift, max(_top(shift), MIN_RANGE), f"shift{note}", None)
+        bar = _heat(left, np.log2(np.abs(scale)), span, f"scale{note}")
+    # Scales at equal distances; so many digits tell them apart.
+    ticks = np.linspace(-span, span, 5)
+    bar.set_ticks(ticks, labels=[f"{2.0**tick:.3g}" for tick in ticks])
+    if np.abs(scale - 1.0).max() < SAME_SCALE:
+        _say(left, "all scales are 1 ± 0.01:\nbatches are shifted, not stretched")
+    _heat(right, shift, max(_top(shift), MIN_RANGE), f"shift{note}")
+    if np.abs(shift).max() < MIN_RANGE:
+        _say(right, "all shifts are 0")
     step = -(-len(names) // MAX_ROWS)
-    left.set_yticks(range(0, len(names), step), [cut(n) for n in names[::step]], fontsize=8)
+    left.set_yticks(range(0, len(names), step), [label(n) for n in names[::step]], fontsize=8)
     right.set_yticks([])
     finish(grid, show, save)
     return grid[0]
@@ -90,7 +101,7 @@ def _rows(rows: AdapterRows, batch: Any) -> tuple[list[Any], Floats, Floats, str
                 f"{some_of(batches.tolist())}."
             )
         names = [f"population {i + 1}" for i in range(int(own.sum()))]
-        return names, rows.scale[own], rows.shift[own], f" of the populations of {cut(batch)}"
+        return names, rows.scale[own], rows.shift[own], f" of the populations of {label(batch)}"
     mean = np.zeros((2, batches.size, rows.scale.shape[1]))
     np.add.at(mean[0], code, rows.scale)
     np.add.at(mean[1], code, rows.shift)
@@ -103,7 +114,15 @@ def _top(values: Floats) -> float:
     return float(np.quantile(np.abs(values), TOP))
 
 
-def _heat(axes: Axes, values: Floats, span: float, title: str, words: Any) -> None:
+def _say(axes: Axes, text: str) -> None:
+    """Write in the middle of a panel, which would look broken if it were only white."""
+    axes.text(
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color="0.4"
+    )
+
+
+def _heat(axes: Axes, values: Floats, span: float, title: str) -> Any:
+    """Draw values as colours; returns the colour bar."""
     image = axes.imshow(
         values, cmap="RdBu_r", vmin=-span, vmax=span, aspect="auto", interpolation="nearest"
     )
@@ -112,5 +131,6 @@ def _heat(axes: Axes, values: Floats, span: float, title: str, words: Any) -> No
     d = values.shape[1]
     step = max(1, -(-d // 10))
     axes.set_xticks(range(0, d, step), [str(i + 1) for i in range(0, d, step)], fontsize=8)
-    bar = axes.figure.colorbar(image, ax=axes, extend="both", format=words, pad=0.02)
+    bar = axes.figure.colorbar(image, ax=axes, extend="both", pad=0.02)
     bar.ax.tick_params(labelsize=8)
+    return bar

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadType, BadValue
-from .canvas import COLOURS, cut, finish, panels
+from .canvas import COLOURS, check_save, finish, label, panels
 from .verdicts import LEVELS, MAX_ROWS, level_of, verdict_legend
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def atlas(
     >>> [label.get_text() for label in pl.atlas(grown)[1].get_yticklabels()]
     ['a', 'b', 'c']
     """
+    check_save(save)
     opened = _opened(data)
     log = opened.entries()
     stays = _stays(opened, log)
@@ -87,10 +88,8 @@ def atlas(
     if len(stays) > len(shown):
         title += f"; the latest {len(shown)} of {len(stays)}"
     below.set_title(title, fontsize=10, loc="left", pad=22)
-    step = -(-len(log) // MAX_TICKS)
-    below.set_xticks(
-        [e["number"] for e in log[::step]], [_words(e) for e in log[::step]], fontsize=8
-    )
+    named = _named(log)
+    below.set_xticks([e["number"] for e in named], [_words(e) for e in named], fontsize=8)
     finish(grid, show, save)
     return grid[:, 0]
 
@@ -149,9 +148,9 @@ def _judged(opened: Atlas, entry: dict[str, Any], new: list[Any]) -> dict[Any, t
 def _versions(axes: Axes, log: list[dict[str, Any]]) -> None:
     numbers, cells = ([entry[name] for entry in log] for name in ("number", "n_cells"))
     bars = axes.bar(numbers, cells, color=COLOURS[5], width=0.8)
-    if len(log) <= MAX_TICKS:
-        names = [f"{e['n_batches']}" for e in log]
-        axes.bar_label(bars, names, fontsize=8, padding=1, color="0.3")
+    named = {entry["number"] for entry in _named(log)}
+    names = [f"{e['n_batches']}" if e["number"] in named else "" for e in log]
+    axes.bar_label(bars, names, fontsize=8, padding=1, color="0.3")
     axes.set_ylabel("cells", fontsize=9)
     axes.set_title("cells of each version; above, its number of batches", fontsize=10, loc="left")
     axes.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
@@ -173,7 +172,7 @@ def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
             continue
         axes.plot(stay.first, row, "o", markersize=8, color=LEVELS[level_of(stay.advice)])
         axes.text(stay.first - 0.2, row, f"{stay.moved:.2f}", fontsize=7, ha="right", va="center")
-    axes.set_yticks(range(len(rows)), [cut(batch) for batch in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [label(batch) for batch in rows], fontsize=8)
     axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
     axes.set_xlim(0.4, now + 0.6)
     axes.set_xlabel("version", fontsize=9)
@@ -190,7 +189,13 @@ def _legend(axes: Axes, stays: list[_Stay]) -> None:
     }
     marks = [Line2D([], [], label=name, **_MARKS[name]) for name in used if used[name]]
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 6, "borderaxespad": 0.2}
-    verdict_legend(axes, levels, marks, **place)
+    verdict_legend(axes, levels, marks, "advice", **place)
+
+
+def _named(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Versions that are named: of many only some, at equal distances, with the latest."""
+    step = -(-len(log) // MAX_TICKS)
+    return log[(len(log) - 1) % step :: step]
 
 
 def _words(entry: dict[str, Any]) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.checks import some_of
-from ..core.labels import Labels
+from ..core.shown import count
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from .canvas import colours, cut, finish, panels
-from .cloud import draw_groups, draw_values, limits_of
+from .canvas import GREY, check_save, colours, finish, label, panels, unset
+from .cloud import draw_groups, draw_values, inside, limits_of
+from .groups import Groups
 from .layout import Views, views
 from .pairs import Pair, pair_of
 
@@ -42,7 +43,7 @@ def before_after(
     key: str | None = None,
     batch_key: Any = None,
     label_key: Any = None,
-    basis: Any = "pca",
+    basis: Any = "auto",
     color: Sequence[str] | None = None,
     titles: tuple[str, str] | None = None,
     seed: int = 0,
@@ -57,17 +58,22 @@ def before_after(
     Parameters
     ----------
     data, after
-        An AnnData that :func:`scbatchprox.refine` wrote to; or two arrays (cells x coordinates).
+        An AnnData or MuData that :func:`scbatchprox.refine` wrote to; or two arrays or data frames (cells x
+        coordinates).
     key
-        The refined embedding in ``obsm``; by default the only one that ``uns`` has a record of.
+        The refined embedding in ``obsm``, ``"rna:X_pca_batchprox"`` for that of the modality ``rna``; by
+        default the only one that ``uns`` has a record of.
     batch_key, label_key
         Columns of ``obs`` with the batch and the type of each cell; by default the batches that were
-        refined, and no types. With arrays, a label per cell.
+        refined, and no types. With arrays, a label per cell. Cells without a label are grey.
     basis
-        ``"pca"``: both on the first two principal axes of the unrefined embedding, so that displacements can
-        be seen. ``"umap"``: a UMAP of each, of at most 10,000 cells (needs umap-learn). Two numbers, such as
-        ``(0, 1)``: these coordinates of the embeddings. Two keys of ``obsm``, or two arrays: positions
-        before and after that you have computed.
+        ``"umap"``: a UMAP of each, those in ``obsm`` (``X_umap`` and ``X_umap_batchprox``, which ends as
+        ``key`` does) or new ones of at most 10,000 cells. ``"pca"``: both on the first two principal axes of
+        the unrefined embedding, so that displacements can be seen. ``"auto"``: ``"umap"`` if these are in
+        ``obsm`` or umap-learn is installed, and there are more than 15 cells and two coordinates; otherwise
+        ``"pca"``. Another key of ``obsm``, such as ``"X_tsne"``: this and ``X_tsne_batchprox``. Two keys,
+        or two arrays: positions before and after. Two numbers, such as ``(0, 1)``: these coordinates of the
+        embeddings.
     color
         Which of ``"batch"``, ``"cell type"`` and ``"movement"`` to draw; by default all that are known.
     titles
@@ -79,7 +85,7 @@ def before_after(
     show
         ``True`` calls ``pyplot.show()``. ``None`` leaves it to the notebook. ``False`` does neither.
     save
-        File to write; its suffix sets the format.
+        File to write, in a folder that exists; its suffix sets the format.
 
     Returns
     -------
@@ -93,12 +99,13 @@ def before_after(
     >>> batch = np.repeat(["a", "b"], 100)
     >>> Z = rng.normal(size=(200, 5)) + 2.0 * (batch == "b")[:, None]
     >>> refined = BatchProx(target="moment").fit_transform(Z, batch=batch)
-    >>> pl.before_after(Z, refined, batch_key=batch).shape
+    >>> pl.before_after(Z, refined, batch_key=batch, basis="pca").shape
     (2, 2)
     """
+    check_save(save)
     cells = pair_of(data, after, key, batch_key, label_key)
     rows = _colourings(cells, color)
-    found = views(cells.before, cells.after, basis, cells.name, seed, cells.adata)
+    found = views(cells, basis, seed)
     width = 2 * PANEL[0] + max(_legend_width(cells.groups.get(row)) for row in rows)
     grid = panels(ax, (len(rows), 2), (width, PANEL[1] * len(rows) + 0.3), show)
     # Positions in panels with different meanings have limits of their own.
@@ -115,8 +122,8 @@ def before_after(
         axes.set_title(title, fontsize=12)
     for line, row in zip(grid, rows, strict=True):
         line[0].set_ylabel(f"by {row}", fontsize=12)
-    for axes in grid[-1]:
-        axes.set_xlabel(" × ".join(found.axes), fontsize=9, color="0.4")
+    for axes, xy, edge in zip(grid[-1], (found.before, found.after), limits, strict=True):
+        axes.set_xlabel(unset(found.axes + _left_out(xy, edge)), fontsize=9, color="0.4")
     finish(grid, show, save)
     return grid
 
@@ -132,6 +139,12 @@ def _colourings(cells: Pair, color: Sequence[str] | None) -> list[str]:
     return color
 
 
+def _left_out(xy: Floats, edge: Floats) -> str:
+    """Say how many cells are beyond the edge of a panel."""
+    n = int((~inside(xy, edge)).sum())
+    return f"\n{count(n, 'cell')} outside the panel" if n else ""
+
+
 def _movement(
     line: Any, found: Views, moved: Floats, order: Ints, limits: Sequence[Floats]
 ) -> None:
@@ -143,42 +156,44 @@ def _movement(
 
 
 def _groups(
-    line: Any, found: Views, labels: Labels, order: Ints, limits: Sequence[Floats], on_cells: bool
+    line: Any, found: Views, groups: Groups, order: Ints, limits: Sequence[Floats], on_cells: bool
 ) -> None:
-    codes, names = labels.codes[found.rows], labels.batches.tolist()
+    codes, names = groups.codes[found.rows], groups.names
     for axes, xy, edge in zip(line, (found.before, found.after), limits, strict=True):
         draw_groups(axes, xy, codes, colours(len(names)), order, edge)
         if on_cells:
             _names_on_cells(axes, xy, codes, names, edge)
-    _legend(line[1], names)
+    _legend(line[1], groups)
 
 
-def _legend(axes: Axes, names: list[Any]) -> None:
+def _legend(axes: Axes, groups: Groups) -> None:
     """Names beside the panel, in columns; those beyond the 40th are counted."""
     from matplotlib.lines import Line2D
 
-    shown = names[:MAX_NAMES]
+    names, shown = groups.names, groups.names[:MAX_NAMES]
+    marks = [(label(name), colour) for name, colour in zip(shown, colours(len(shown)), strict=True)]
+    marks += [("no label", GREY)] * groups.incomplete
     handles = [
-        Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=cut(name))
-        for name, colour in zip(shown, colours(len(shown)), strict=True)
+        Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=text)
+        for text, colour in marks
     ]
     if len(names) > len(shown):
         rest = f"and {len(names) - len(shown)} more"
         handles.append(Line2D([], [], linestyle="", label=rest))
     axes.legend(
         handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=8,
-        ncols=_columns(len(names)), handletextpad=0.1, columnspacing=0.8, borderaxespad=0.0,
+        ncols=_columns(groups), handletextpad=0.1, columnspacing=0.8, borderaxespad=0.0,
     )  # fmt: skip
 
 
-def _columns(n: int) -> int:
-    return -(-min(n, MAX_NAMES) // COLUMN)
+def _columns(groups: Groups) -> int:
+    return -(-min(len(groups.names) + groups.incomplete, MAX_NAMES) // COLUMN)
 
 
-def _legend_width(labels: Labels | None) -> float:
-    if labels is None:
+def _legend_width(groups: Groups | None) -> float:
+    if groups is None:
         return 0.9  # of a colour bar
-    return LEGEND * _columns(labels.batches.size)
+    return LEGEND * _columns(groups)
 
 
 def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge: Floats) -> None:
@@ -186,11 +201,13 @@ def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge:
     from matplotlib.patheffects import withStroke
 
     taken: list[tuple[float, float, float]] = []
+    seen = inside(xy, edge) & (codes >= 0)
+    xy, codes = xy[seen], codes[seen]
     for code in np.argsort(-np.bincount(codes, minlength=len(names)), kind="stable").tolist():
         own = xy[codes == code]
         if len(own) == 0:
             continue
-        text = cut(names[code], 16)
+        text = label(names[code], 16)
         x, y = _densest(own, edge)
         across, up = (np.array([x, y]) - edge[:, 0]) / (edge[:, 1] - edge[:, 0])
         width = LETTER[0] * len(text)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BadType, BadValue, MissingExtra
+from ..core.checks import some_of
+from ..errors import BadFile, BadType, BadValue, MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "DPI", "GREY", "colours", "cut", "finish", "new_figure", "panels"]
+__all__ = [
+    "COLOURS", "DPI", "GREY", "check_save", "colours", "finish", "label", "new_figure", "panels", "unset",
+]  # fmt: skip
 
 #: The first seven are those of Okabe and Ito. Each of the others is the one that differs most from all before
 #: it, for readers with normal sight, without red cones and without green cones.
@@ -71,6 +74,25 @@ def panels(
     return given.reshape(shape)
 
 
+def check_save(save: Any) -> None:
+    """Check that a picture can be written to ``save``, before minutes of drawing."""
+    if save is None:
+        return
+    if not isinstance(save, str | Path):
+        raise BadType(f"Expected save to be a file, such as 'picture.png', found {save!r}.")
+    folder, kind = Path(save).parent, Path(save).suffix[1:]
+    if not folder.is_dir():
+        raise BadFile(
+            f"Expected save to be a file in a folder that exists, found no {str(folder)!r}."
+        )
+    available = new_figure(1, 1).canvas.get_supported_filetypes()
+    if kind and kind.lower() not in available:
+        raise BadValue(
+            f"Expected save to be a picture, found the suffix {kind!r}; available: "
+            f"{some_of(sorted(available), most=20)}."
+        )
+
+
 def finish(grid: Any, show: bool | None, save: str | Path | None) -> None:
     """Save the figure of these axes if ``save`` names a file, and show it if ``show`` is true.
 
@@ -90,17 +112,22 @@ def colours(n: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(n)]
 
 
-def cut(name: Any, length: int = NAME_LENGTH) -> str:
+def label(name: Any, length: int = NAME_LENGTH) -> str:
     """Return a name that fits beside a picture; the middle of a long one is left out.
 
-    >>> cut("a_very_long_name_of_a_sample_L001")
+    >>> label("a_very_long_name_of_a_sample_L001")
     'a_very_long_…sample_L001'
     """
     text = str(name)
-    if len(text) <= length:
-        return text
-    head = length // 2
-    return f"{text[:head]}…{text[len(text) - (length - head - 1) :]}"
+    if len(text) > length:
+        head = length // 2
+        text = f"{text[:head]}…{text[len(text) - (length - head - 1) :]}"
+    return unset(text)
+
+
+def unset(text: str) -> str:
+    """Return a text that is drawn as it is: matplotlib would set what is between two ``$`` as a formula."""
+    return text.replace("$", r"\$")
 
 
 def _figure(size: tuple[float, float], show: bool | None) -> Figure:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.arrays import Floats, Ints
+from .canvas import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MAX_POINTS", "draw_groups", "draw_values"]
+__all__ = ["MAX_POINTS", "draw_groups", "draw_values", "inside", "limits_of"]
 
 #: More cells than this are drawn as pixels.
 MAX_POINTS = 50_000
@@ -22,30 +23,37 @@ PIXELS = 400
 MIN_OPACITY = 0.35
 #: A margin around the cells, as a part of their range.
 MARGIN = 0.03
-#: A picture of pixels ends at these quantiles of the cells, so that a few of them do not shrink it.
-EDGE = 1e-4
+#: A picture ends where a cell is farther from the middle part of the cells than this part is wide: a few
+#: cells do not shrink all others. The middle part is without so many cells at either end.
+TAIL = 0.05
+#: Quantiles of very many cells are those of about this many.
+SOME_CELLS = 200_000
 
 
 def draw_groups(
     axes: Axes, xy: Floats, codes: Ints, colours: list[str], order: Ints, limits: Floats
 ) -> None:
-    """Draw cells in the colours of their groups, in a random ``order``: no group covers another."""
+    """Draw cells in the colours of their groups, in a random ``order``: no group covers another.
+
+    Cells without a group (-1) are grey, and below all others.
+    """
     from matplotlib.colors import to_rgb
 
-    palette = np.array([to_rgb(colour) for colour in colours])
+    palette = np.array([to_rgb(colour) for colour in [*colours, GREY]])
+    order = order[np.argsort(codes[order] >= 0, kind="stable")]
     _frame(axes, limits)
     if len(xy) <= MAX_POINTS:
         x, y = xy[order].T
         axes.scatter(x, y, s=_size(axes, len(xy)), c=palette[codes[order]], **_POINT)
         return
-    row, column, inside = _pixels(xy, limits)
-    order = order[inside[order]]
+    row, column, seen = _pixels(xy, limits)
+    order = order[seen[order]]
     # The last cell written to a pixel gives its colour, as the last point drawn would.
     shown = np.full((PIXELS, PIXELS), -1, np.int32)
     shown[row[order], column[order]] = codes[order]
     image = np.zeros((PIXELS, PIXELS, 4))
     image[..., :3] = palette[shown]
-    image[..., 3] = _opacity(row[inside], column[inside])
+    image[..., 3] = _opacity(row[seen], column[seen])
     _show(axes, image, limits)
 
 
@@ -68,29 +76,41 @@ def draw_values(
         style: dict[str, Any] = {"norm": norm, "cmap": "viridis_r"} | _POINT
         axes.scatter(x, y, s=_size(axes, len(xy)), c=values[order], **style)
         return colours
-    row, column, inside = _pixels(xy, limits)
-    at = row[inside] * PIXELS + column[inside]
+    row, column, seen = _pixels(xy, limits)
+    at = row[seen] * PIXELS + column[seen]
     count = np.bincount(at, minlength=PIXELS**2)
-    mean = np.bincount(at, values[inside], minlength=PIXELS**2) / np.maximum(count, 1)
+    mean = np.bincount(at, values[seen], minlength=PIXELS**2) / np.maximum(count, 1)
     image = colours.to_rgba(mean.reshape(PIXELS, PIXELS))
-    image[..., 3] = _opacity(row[inside], column[inside])
+    image[..., 3] = _opacity(row[seen], column[seen])
     _show(axes, image, limits)
     return colours
 
 
 def limits_of(*clouds: Floats) -> Floats:
-    """((x_min, x_max), (y_min, y_max)) of the cells of these clouds."""
-    if len(clouds[0]) <= MAX_POINTS:
-        ends = np.array([[np.min(c, 0) for c in clouds], [np.max(c, 0) for c in clouds]])
-    else:
-        steps = (
-            1 + len(clouds[0]) // 200_000
-        )  # a quantile of very many cells needs only some of them
-        ends = np.array([np.quantile(c[::steps], [EDGE, 1 - EDGE], axis=0) for c in clouds])
-        ends = ends.transpose(1, 0, 2)
-    low, high = ends[0].min(0), ends[1].max(0)
+    """((x_min, x_max), (y_min, y_max)) of the cells of these clouds, without those far from all others."""
+    ends = []
+    for cloud in clouds:
+        some = cloud[:: 1 + len(cloud) // SOME_CELLS]
+        first, last = np.quantile(some, [TAIL, 1 - TAIL], axis=0)
+        low, high = cloud.min(0), cloud.max(0)
+        wide = last - first
+        # Cells at one point have no middle part that could tell what is far.
+        ends.append(
+            np.where(
+                wide > 0,
+                [np.maximum(low, first - wide), np.minimum(high, last + wide)],
+                [low, high],
+            )
+        )
+    low, high = np.min(ends, 0)[0], np.max(ends, 0)[1]
     margin = np.where(high > low, MARGIN * (high - low), 0.5)
     found: Floats = np.stack([low - margin, high + margin], 1)
+    return found
+
+
+def inside(xy: Floats, limits: Floats) -> NDArray[np.bool_]:
+    """Whether each cell is in the picture."""
+    found: NDArray[np.bool_] = np.all((xy >= limits[:, 0]) & (xy < limits[:, 1]), axis=1)
     return found
 
 
@@ -118,8 +138,7 @@ def _pixels(xy: Floats, limits: Floats) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """Row and column of the pixel of each cell, and whether it is inside the picture."""
     low, high = limits.T
     at = ((xy - low) * (PIXELS / (high - low))).astype(np.int64)
-    inside = ((xy >= low) & (xy < high)).all(1) & (at < PIXELS).all(1)
-    return at[:, 1], at[:, 0], inside
+    return at[:, 1], at[:, 0], inside(xy, limits) & (at < PIXELS).all(1)
 
 
 def _opacity(row: Ints, column: Ints) -> Floats:

@@ -1,22 +1,18 @@
-"""The diagnosis of each batch as a picture: numbers, limits and verdicts."""
+"""The diagnosis of each batch as a picture: numbers and verdicts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from ..diagnosis.limits import (
-    DIFFERENT,
-    LARGE_MOVE,
-    LARGE_SCALE,
-    MANY_UNMATCHED,
-    MIN_DISTINCT,
-    MIN_KEPT,
-)
-from .canvas import cut, finish, panels
+from ..kernels.arrays import Floats
+from .canvas import check_save, finish, label, panels, unset
 from .given import diagnosis_of
+from .reasons import is_reason
 from .verdicts import LEVELS, level_of, verdict_legend, worst_first
 
 if TYPE_CHECKING:
@@ -35,18 +31,12 @@ HEADINGS = {
     "distinct": "distinct",
     "neighbours_kept": "neighbours\nkept",
 }
-#: Numbers above or below these are marked. Whether that matters depends on the target: the verdict says it.
-ABOVE = {"moved": LARGE_MOVE, "scale_max": LARGE_SCALE, "composition": DIFFERENT}
-BELOW = {
-    "scale_min": 1 / LARGE_SCALE, "matched": 1 - MANY_UNMATCHED, "distinct": MIN_DISTINCT,
-    "neighbours_kept": MIN_KEPT,
-}  # fmt: skip
-#: Background of such numbers.
+#: Background of numbers that are reasons of the verdict.
 MARK = "#FFE3A3"
-#: Letters of the reasons of a verdict that are written in a line.
-REASON_LENGTH = 90
-#: Inches of a column, and of a letter.
-COLUMN, LETTER = 0.85, 0.062
+#: A verdict is written in lines of at most so many letters.
+WRAP = 100
+#: Inches of a column, of a letter, of a line of a verdict, and of the room around the lines of a row.
+COLUMN, LETTER, LINE, GAP = 0.85, 0.054, 0.125, 0.115
 
 
 def diagnosis(
@@ -57,8 +47,10 @@ def diagnosis(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Any:
-    """Draw the diagnosis of each batch: its numbers, those beyond a limit in colour, and its verdict.
+    """Draw the diagnosis of each batch: its numbers, and its verdict.
 
+    Numbers that the verdict names as reasons are marked. Not every number beyond a limit is one: some do not
+    matter for the target, and "leave alone" names only the reason that decides.
     The worst verdicts are on top. Of more than 60 batches the 60 worst are drawn.
 
     Parameters
@@ -85,53 +77,67 @@ def diagnosis(
     >>> [text.get_text() for text in axes.texts if text.get_text() == "safe"]
     ['safe', 'safe']
     """
+    check_save(save)
     table = diagnosis_of(data, key)
     shown = worst_first(table, "moved")
     numbers = [name for name in shown if pd.api.types.is_numeric_dtype(shown[name])]
     # A file has columns in the order of the alphabet.
     columns = [name for name in HEADINGS if name in numbers]
     columns += [name for name in numbers if name not in HEADINGS]
-    lines = [_line(str(verdict)) for verdict in shown["verdict"]]
-    room = 0.6 + max(map(len, lines), default=0) * LETTER / COLUMN  # in columns
+    verdicts = [unset("\n".join(wrap(str(verdict), WRAP))) for verdict in shown["verdict"]]
+    longest = max((len(line) for text in verdicts for line in text.splitlines()), default=0)
+    room = 0.6 + longest * LETTER / COLUMN  # in columns
+    # Rows are as high as their verdicts; the axis is in inches.
+    ends = np.cumsum([0.0] + [GAP + LINE * (1 + text.count("\n")) for text in verdicts])
     width = 1.8 + COLUMN * (len(columns) + room)
-    grid = panels(ax, (1, 1), (width, 1.5 + 0.24 * max(len(shown), 3)), show)
-    from matplotlib.patches import Patch
-
+    grid = panels(ax, (1, 1), (width, 1.5 + max(ends[-1], 3 * (GAP + LINE))), show)
     axes = grid[0, 0]
-    _numbers(axes, shown, columns)
+    _numbers(axes, shown, columns, ends)
     levels = [level_of(verdict) for verdict in shown["verdict"]]
-    for row, (level, line) in enumerate(zip(levels, lines, strict=True)):
-        axes.plot(len(columns) + 0.05, row, "s", markersize=8, color=LEVELS[level])
-        axes.text(len(columns) + 0.3, row, line, fontsize=7.5, va="center", ha="left")
-    names = [HEADINGS.get(name, str(name).replace(" ", "\n")) for name in columns]
+    middle = (ends[1:] + ends[:-1]) / 2
+    for y, level, text in zip(middle, levels, verdicts, strict=True):
+        axes.plot(len(columns) + 0.05, y, "s", markersize=8, color=LEVELS[level])
+        axes.text(len(columns) + 0.3, y, text, fontsize=7.5, va="center", ha="left")
+    for y in ends[1:-1]:
+        axes.axhline(y, color="0.9", linewidth=0.6, zorder=0)
+    names = [HEADINGS.get(name, unset(str(name)).replace(" ", "\n")) for name in columns]
     axes.set_xticks([*range(len(columns)), len(columns) + 0.3], [*names, "verdict"], fontsize=8)
     axes.get_xticklabels()[-1].set_horizontalalignment("left")
-    axes.set_yticks(range(len(shown)), [cut(name) for name in shown.index], fontsize=8)
+    axes.set_yticks(middle, [label(name) for name in shown.index], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.set_xlim(-0.5, len(columns) + max(room, 1.0))
-    axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)
+    axes.set_ylim(max(ends[-1], 3 * (GAP + LINE)), 0)
     axes.spines[:].set_visible(False)
     if len(table) > len(shown):
         axes.set_xlabel(f"the {len(shown)} batches of {len(table)} that need most care", fontsize=8)
-    marks = [Patch(color=MARK, label="beyond a limit")]
-    place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "ncols": len(LEVELS) + 1}
-    verdict_legend(axes, levels, marks, **place)
+    _legend(axes, levels)
     finish(grid, show, save)
     return axes
 
 
-def _numbers(axes: Axes, table: pd.DataFrame, columns: list[str]) -> None:
-    """Write every number, and mark those beyond a limit."""
+def _numbers(axes: Axes, table: pd.DataFrame, columns: list[str], ends: Floats) -> None:
+    """Write every number, and mark those that are reasons of the verdict."""
     from matplotlib.patches import Rectangle
 
     for j, name in enumerate(columns):
-        for i, value in enumerate(table[name]):
-            if value > ABOVE.get(name, float("inf")) or value < BELOW.get(name, -float("inf")):
-                axes.add_patch(Rectangle((j - 0.46, i - 0.44), 0.92, 0.88, color=MARK, linewidth=0))
+        rows = zip(table[name], table["verdict"], ends[:-1], ends[1:], strict=True)
+        for value, verdict, start, end in rows:
+            if is_reason(str(name), value, str(verdict)):
+                box = (j - 0.46, start + 0.015), 0.92, end - start - 0.03
+                axes.add_patch(Rectangle(*box, color=MARK, linewidth=0))
             text = f"{value:,}" if name == "n_cells" else "–" if pd.isna(value) else f"{value:.2f}"
-            axes.text(j, i, text, fontsize=7.5, ha="center", va="center", color="0.15")
+            axes.text(
+                j, (start + end) / 2, text, fontsize=7.5, ha="center", va="center", color="0.15"
+            )
 
 
-def _line(verdict: str) -> str:
-    """Return a verdict in one line; the end of a long one is left out."""
-    return verdict if len(verdict) <= REASON_LENGTH else verdict[: REASON_LENGTH - 1].rstrip() + "…"
+def _legend(axes: Axes, levels: list[str]) -> None:
+    from matplotlib.patches import Patch
+
+    marks = [Patch(color=MARK, label="a reason of the verdict")] * bool(axes.patches)
+    place: dict[str, Any] = {
+        "loc": "upper left",
+        "bbox_to_anchor": (0, 0),
+        "ncols": len(LEVELS) + 1,
+    }
+    verdict_legend(axes, levels, marks, **place)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.checks import some_of
+from ..core.checks import comes_from, some_of
 from ..errors import BadKey, BadType, BadValue
 from ..kernels.arrays import Floats
 
 __all__ = [
-    "AdapterRows", "adapter_of", "diagnosis_of", "history_of", "is_anndata", "movement_of", "record_of",
+    "AdapterRows", "Record", "adapter_of", "diagnosis_of", "history_of", "is_anndata", "movement_of",
+    "record_of",
 ]  # fmt: skip
 
 
@@ -27,20 +28,40 @@ class AdapterRows:
     shift: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What ``refine`` wrote: the values of ``uns[key]`` of ``adata``.
+
+    ``adata`` is what the user gave, or a modality of it; then ``prefix`` is ``"rna:"``.
+    """
+
+    adata: Any
+    key: str
+    values: Mapping[str, Any]
+    prefix: str = ""
+
+
 def is_anndata(data: Any) -> bool:
-    """Whether this has cells with named embeddings."""
+    """Whether this has cells with named embeddings: an AnnData or a MuData."""
     return all(hasattr(data, name) for name in ("obs", "obsm", "uns"))
 
 
-def record_of(adata: Any, key: str | None) -> tuple[str, Mapping[str, Any]]:
-    """Return the key and the record that ``refine`` wrote to ``uns``; ``None`` is the only one there."""
-    found = [
-        name
-        for name, value in adata.uns.items()
-        if isinstance(value, Mapping) and {"scale", "shift", "movement"} <= set(value)
-    ]
+def record_of(data: Any, key: str | None) -> Record:
+    """Return the record of a key such as ``"X_pca_batchprox"``; ``None`` is the only one there.
+
+    In a MuData, ``"rna:X_pca_batchprox"`` is a record of the modality ``rna``.
+    """
+    homes = {"": data}
+    if comes_from(data, "mudata.MuData"):
+        homes |= {f"{name}:": modality for name, modality in data.mod.items()}
+    found = {
+        f"{prefix}{name}": Record(adata, name, values, prefix)
+        for prefix, adata in homes.items()
+        for name, values in adata.uns.items()
+        if isinstance(values, Mapping) and {"scale", "shift", "movement"} <= set(values)
+    }
     if key is None and len(found) == 1:
-        key = found[0]
+        return next(iter(found.values()))
     if key is None and found:
         raise BadKey(
             f"Expected key= with one of the records of refine, found {len(found)} in uns; available: "
@@ -52,13 +73,13 @@ def record_of(adata: Any, key: str | None) -> tuple[str, Mapping[str, Any]]:
             f"Expected a record of refine in uns, found {what}; available: {some_of(found)}; "
             f"refine(adata, batch_key) writes one."
         )
-    return key, adata.uns[key]
+    return found[key]
 
 
 def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return a table with ``relative`` and ``n_cells`` per batch, and ``verdict`` where there is one."""
     if is_anndata(data):
-        record = record_of(data, key)[1]
+        record = record_of(data, key).values
         table, verdicts = record["movement"], record.get("diagnosis")
     elif hasattr(data, "movement") and hasattr(data, "fit_"):
         table, verdicts = data.movement(), data.diagnosis_
@@ -79,13 +100,13 @@ def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the table of :func:`scbatchprox.diagnose`."""
     table = data
     if is_anndata(data):
-        key, record = record_of(data, key)
-        if "diagnosis" not in record:
+        record = record_of(data, key)
+        if "diagnosis" not in record.values:
             raise BadKey(
-                f"Expected a diagnosis in uns[{key!r}], found none; refine(..., diagnose=True) "
+                f"Expected a diagnosis in uns[{record.key!r}], found none; refine(..., diagnose=True) "
                 f"writes one."
             )
-        table = record["diagnosis"]
+        table = record.values["diagnosis"]
     elif hasattr(data, "fit_"):
         table = data.diagnosis_
         if table is None:
@@ -101,7 +122,7 @@ def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
 def adapter_of(data: Any, key: str | None = None) -> AdapterRows:
     """Return the rows of an adapter, of a model, or in ``uns``."""
     if is_anndata(data):
-        record = record_of(data, key)[1]
+        record = record_of(data, key).values
         batch = record.get("row_batch", record.get("batches"))
         return AdapterRows(
             np.asarray(batch), np.asarray(record["scale"]), np.asarray(record["shift"])
@@ -118,7 +139,7 @@ def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the rounds of a fit."""
     found = data
     if is_anndata(data):
-        found = record_of(data, key)[1]["history"]
+        found = record_of(data, key).values["history"]
     elif hasattr(data, "fit_"):
         found = data.history_
     if hasattr(found, "frame"):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.shown import count
 from ..errors import BadValue
-from .canvas import COLOURS, finish, panels
+from ..kernels.arrays import Floats
+from .canvas import COLOURS, check_save, finish, panels
 from .given import history_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["history"]
 
@@ -31,8 +36,8 @@ def history(
 ) -> Any:
     """Draw the rounds of a fit: the objective, the distance to the target, and the change in each round.
 
-    A fixed point (``rounds=None``) is drawn at ∞. The population target has only a start and an end, which a
-    dotted line joins.
+    Of some fits only the start and the end are known: those with the population target, and those to the
+    fixed point (``rounds=None``). They are drawn as two bars with numbers.
 
     Parameters
     ----------
@@ -57,32 +62,46 @@ def history(
     >>> [len(axes.lines[0].get_xdata()) for axes in pl.history(model)]
     [4, 4, 3]
     """
+    check_save(save)
     table = history_of(data, key)
     if table.empty:
         raise BadValue("Expected the rounds of a fit, found none: batches were added, not fitted.")
-    rounds = table["round"].to_numpy(float)
-    finite = rounds[np.isfinite(rounds)]
-    last = float(finite.max(initial=0.0))
-    at = np.where(np.isfinite(rounds), rounds, last + 1)
-    line = "-" if (np.diff(at) == 1).all() else ":"  # rounds between are unknown
     grid = panels(ax, (1, 3), (11, 3.2), show)
+    rounds = table["round"].to_numpy(float)
+    ends_only = len(rounds) == 2 and rounds[1] != rounds[0] + 1
     for axes, (name, title), colour in zip(grid[0], PANELS.items(), COLOURS, strict=False):
-        # The first step is none.
-        use = slice(1, None) if name == "step" else slice(None)
-        values = table[name].to_numpy(float)[use]
-        axes.plot(at[use], values, line, marker="o", markersize=5, color=colour)
-        if name == "step" and (values > 0).all() and len(values) > 1:
-            axes.set_yscale("log")
-        elif name != "objective":
-            axes.set_ylim(bottom=0)
+        values = table[name].to_numpy(float)
+        if ends_only:
+            _ends(axes, rounds[1], values, colour)
+            title = title.replace("in the round", "from start to end")
+        else:
+            # The first step is none.
+            use = slice(1, None) if name == "step" else slice(None)
+            _rounds(axes, rounds, values, use, colour)
+            if name == "step" and 0 < 10 * values[use].min(initial=np.inf) < values.max():
+                axes.set_yscale("log")
+            elif name != "objective":
+                axes.set_ylim(0, 1.08 * values.max() or 1.0)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("round", fontsize=9)
-        ticks = np.unique(np.linspace(0, last, min(int(last), 10) + 1).round())
-        words = [f"{tick:g}" for tick in ticks]
-        if finite.size < rounds.size:
-            ticks, words = np.append(ticks, last + 1), [*words, "∞"]
-        axes.set_xticks(ticks, words)
         axes.grid(axis="y", color="0.9", linewidth=0.8)
+        axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     finish(grid, show, save)
     return grid[0]
+
+
+def _ends(axes: Axes, last: float, values: Floats, colour: str) -> None:
+    """Draw the start and the end of a fit whose rounds are not known."""
+    end = "fixed point" if np.isinf(last) else f"after {count(int(last), 'round')}"
+    bars = axes.bar(["start", end], values, color=colour, width=0.5)
+    axes.bar_label(bars, [f"{value:.3g}" for value in values], fontsize=8, padding=1, color="0.3")
+    axes.margins(y=0.12)
+
+
+def _rounds(axes: Axes, rounds: Floats, values: Floats, use: slice, colour: str) -> None:
+    """Draw a line over rounds; it is dotted where rounds are left out."""
+    line = "-" if (np.diff(rounds) == 1).all() else ":"
+    axes.plot(rounds[use], values[use], line, marker="o", markersize=5, color=colour)
+    last = int(rounds[-1])
+    axes.set_xticks(np.unique(np.linspace(0, last, min(last, 10) + 1).round()))
+    axes.set_xlabel("round" if line == "-" else "round (dotted: some are left out)", fontsize=9)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ..diagnosis.limits import LARGE_MOVE
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels
 from .given import movement_of
-from .verdicts import LEVELS, MAX_ROWS, level_of, verdict_legend
+from .verdicts import LEVELS, MAX_ROWS, NONE, level_of, verdict_legend
 
 __all__ = ["movement"]
 
@@ -24,7 +24,9 @@ def movement(
     """Draw how far each batch moved, the farthest on top, in the colour of its verdict.
 
     The distance is the root mean squared displacement of the batch's cells, divided by the batch's spread. A
-    dashed line marks where care begins. Of more than 60 batches the 60 that moved farthest are drawn.
+    dashed line marks where a move needs care. A verdict can have other reasons, which
+    :func:`scbatchprox.pl.diagnosis` shows, so a batch that moves less may need care too. Of more than 60
+    batches the 60 that moved farthest are drawn.
 
     Parameters
     ----------
@@ -50,29 +52,33 @@ def movement(
     >>> sorted(label.get_text() for label in axes.get_yticklabels())
     ['a', 'b', 'c']
     """
+    check_save(save)
     table = movement_of(data, key).sort_values("relative", ascending=False, kind="stable")
     shown = table.iloc[:MAX_ROWS]
     levels = [level_of(word) for word in shown["verdict"]] if "verdict" in shown else None
-    levels = levels or ["no verdict"] * len(shown)
-    grid = panels(ax, (1, 1), (6.5, 1.3 + 0.22 * max(len(shown), 3)), show)
+    levels = levels or [NONE] * len(shown)
+    grid = panels(ax, (1, 1), (6.5, 1.6 + 0.22 * max(len(shown), 3)), show)
     axes = grid[0, 0]
     at = range(len(shown))
     bars = axes.barh(at, shown["relative"], color=[LEVELS[level] for level in levels], height=0.75)
     axes.bar_label(
         bars, [f"{x:.2f}" for x in shown["relative"]], fontsize=7, padding=2, color="0.3"
     )
-    axes.set_yticks(at, [cut(name) for name in shown.index], fontsize=8)
+    axes.set_yticks(at, [label(name) for name in shown.index], fontsize=8)
     axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)
     axes.set_xlim(0, 1.12 * max(float(shown["relative"].max()), LARGE_MOVE))
     limit = axes.axvline(LARGE_MOVE, color="0.4", linewidth=1, linestyle="--", zorder=0)
-    limit.set_label("care begins")
+    limit.set_label("moves farther than this need care")
     title = "How far each batch moved"
+    if any(level not in ("safe", NONE) for level in levels):
+        title += "; verdicts have other reasons too (pl.diagnosis)"
     if len(table) > len(shown):
-        title += f" ({len(shown)} of {len(table)} batches, those that moved farthest)"
-    axes.set_title(title, fontsize=10, loc="left", pad=22)
+        title += f"\n{len(shown)} of {len(table)} batches, those that moved farthest"
+    legend_lines = (len(set(levels)) + 2) // 2
+    axes.set_title(title, fontsize=10, loc="left", pad=8 + 14 * legend_lines)
     axes.set_xlabel("distance moved / spread of the batch", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": len(LEVELS) + 1}
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 2}
     verdict_legend(axes, levels, [limit], **place, borderaxespad=0.2)
     finish(grid, show, save)
     return axes

@@ -1,38 +1,37 @@
-"""An embedding before and after refinement, with the labels of its cells, from whatever a user has."""
+"""An embedding before and after refinement, with the groups of its cells, from whatever a user has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..cells.keys import as_keys, batch_labels
+from ..cells.modality import find_embedding
 from ..core.checks import check_array_like, some_of
-from ..core.labels import Labels
+from ..core.tensors import to_numpy
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Floats, Ints
-from .canvas import cut
+from .canvas import label
 from .given import is_anndata, record_of
+from .groups import Groups, batches_of, column
 from .layout import dense
 
 __all__ = ["Pair", "pair_of"]
 
-#: The name of cells without a label.
-UNKNOWN = "unknown"
-
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Both embeddings, and the labels of the cells by the name of the colouring."""
+    """Both embeddings with their names, the groups of cells by colouring, and what else is in ``obsm``."""
 
     before: Any
     after: Any
-    groups: dict[str, Labels]
-    name: str = "the embedding"
+    groups: dict[str, Groups]
+    names: tuple[str, str] = ("the embedding", "the refined embedding")
     titles: tuple[str, str] = ("before", "after")
-    adata: Any = None
+    obsm: Mapping[str, Any] = field(default_factory=dict)
 
     def moved(self, rows: Ints) -> Floats:
         """How far cells moved, in spreads: square roots of the total variance of all cells."""
@@ -55,58 +54,57 @@ def pair_of(data: Any, after: Any, key: str | None, batch_key: Any, label_key: A
     return _of_arrays(data, after, batch_key, label_key)
 
 
-def _of_anndata(adata: Any, after: Any, key: str | None, batch_key: Any, label_key: Any) -> Pair:
+def _of_anndata(data: Any, after: Any, key: str | None, batch_key: Any, label_key: Any) -> Pair:
     if after is not None:
         raise BadValue("Expected key= with an AnnData, found an array as `after`.")
-    key, record = record_of(adata, key)
-    use_rep = str(record["params"]["use_rep"])
+    record = record_of(data, key)
+    obsm, prefix = dict(record.adata.obsm), record.prefix
+    obsm |= {f"{prefix}{name}": Z for name, Z in obsm.items()}
+    key, use_rep = record.key, str(record.values["params"]["use_rep"])
     for name in (key, use_rep):
-        if name not in adata.obsm and not (name == use_rep == "X"):
+        if name not in obsm and not (name == use_rep == "X"):
             raise BadKey(
                 f"Expected an embedding in obsm, found no {name!r}; available: "
-                f"{some_of(adata.obsm, most=20)}."
+                f"{some_of(record.adata.obsm, most=20)}."
             )
-    batch_key = [str(k) for k in record["params"]["batch_key"]] if batch_key is None else batch_key
-    keys = {"batch": batch_key, "cell type": label_key}
-    groups = {
-        name: Labels.of(_labels(adata.obs, found), adata.n_obs)
-        for name, found in keys.items()
-        if found is not None
+    found = find_embedding(data, f"{prefix}{use_rep}")
+    obs = found.obs
+    given = {
+        "batch": batches_of(obs, record)
+        if batch_key is None
+        else column(obs, batch_key, "batch_key"),
+        "cell type": None if label_key is None else column(obs, label_key, "label_key"),
     }
-    before = adata.X if use_rep == "X" else adata.obsm[use_rep]
-    titles = (f"before: {cut(use_rep)}", f"after: {cut(key)}")
-    return Pair(before, adata.obsm[key], groups, use_rep, titles, adata)
+    titles = (f"before: {label(use_rep)}", f"after: {label(key)}")
+    pair = _array(found.Z), _array(obsm[key])
+    return Pair(*pair, _groups(given, record.adata.n_obs), (use_rep, key), titles, obsm)
 
 
-def _of_arrays(before: Any, after: Any, batch: Any, label: Any) -> Pair:
+def _of_arrays(before: Any, after: Any, batch: Any, cell_type: Any) -> Pair:
     if after is None:
         raise BadValue("Expected two embeddings, before and after, found one array.")
     for Z in (before, after):
         check_array_like(Z)
-    before, after = (Z if hasattr(Z, "shape") else np.asarray(Z) for Z in (before, after))
-    before, after = (Z.to_numpy() if isinstance(Z, pd.DataFrame) else Z for Z in (before, after))
+    before, after = _array(before), _array(after)
     if before.shape != after.shape or before.ndim != 2:
         raise BadValue(
             f"Expected two embeddings of the same shape (cells, coordinates), found {before.shape} and "
             f"{after.shape}."
         )
-    given = {"batch": batch, "cell type": label}
-    groups = {
-        name: Labels.of(_known(labels), before.shape[0])
+    given = {"batch": batch, "cell type": cell_type}
+    return Pair(before, after, _groups(given, before.shape[0]))
+
+
+def _groups(given: dict[str, Any], n_cells: int) -> dict[str, Groups]:
+    return {
+        name: Groups.of(labels, n_cells, name)
         for name, labels in given.items()
         if labels is not None
     }
-    return Pair(before, after, groups)
 
 
-def _labels(obs: pd.DataFrame, key: Any) -> Any:
-    return _known(batch_labels(obs, key)) if len(as_keys(key)) == 1 else batch_labels(obs, key)
-
-
-def _known(labels: Any) -> Any:
-    """Labels with a name for missing ones: types are often known for some cells only."""
-    found = pd.Series(labels).reset_index(drop=True)
-    missing = found.isna()
-    if not missing.any():
-        return found
-    return found.astype(object).where(~missing, UNKNOWN).astype(str)
+def _array(Z: Any) -> Any:
+    """Return an embedding that can be indexed as an array; one that is not in memory stays where it is."""
+    if isinstance(Z, pd.DataFrame):
+        return Z.to_numpy()
+    return Z if hasattr(Z, "ndim") else to_numpy(Z)

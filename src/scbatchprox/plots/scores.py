@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BadType, BadValue
-from .canvas import cut, finish, panels
+from .canvas import check_save, finish, label, panels, unset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,6 +91,7 @@ def scores(
     >>> [label.get_text() for label in axes.get_yticklabels()]
     ['X_pca (unrefined)', 'X_pca_batchprox']
     """
+    check_save(save)
     table = _table(data)
     spread = {
         str(n).removesuffix("_sd"): table.loc[n] for n in table.index if str(n).endswith("_sd")
@@ -129,7 +130,9 @@ def _columns(table: pd.DataFrame) -> list[tuple[str, str, str]]:
     known = [(g, name, head) for g, part in GROUPS.items() for name, head in part.items()]
     names = {name for _, name, _ in known}
     others = [
-        (OTHERS, name, str(name).replace("_", "\n")) for name in table.index if name not in names
+        (OTHERS, name, unset(str(name)).replace("_", "\n"))
+        for name in table.index
+        if name not in names
     ]
     return [
         one for one in known + others if one[1] in table.index and table.loc[one[1]].notna().any()
@@ -164,7 +167,7 @@ def _headings(axes: Axes, columns: list[tuple[str, str, str]], names: list[str])
     axes.set_xticks(range(len(columns)), [head for *_, head in columns], fontsize=7.5)
     axes.set_yticks(
         range(len(names)),
-        [f"{cut(n)} (unrefined)" if i == 0 else cut(n) for i, n in enumerate(names)],
+        [f"{label(n)} (unrefined)" if i == 0 else label(n) for i, n in enumerate(names)],
         fontsize=9,
     )
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)

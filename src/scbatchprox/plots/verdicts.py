@@ -13,14 +13,16 @@ from .canvas import GREY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LEVELS", "MAX_ROWS", "level_of", "verdict_legend", "worst_first"]
+__all__ = ["LEVELS", "MAX_ROWS", "NONE", "level_of", "verdict_legend", "worst_first"]
 
+#: The level of what has no verdict.
+NONE = "no verdict"
 #: Colours of verdicts, from good to bad. They differ in lightness too, for prints without colour.
 LEVELS = {
     "safe": "#56B4E9",
     "move with care": "#E69F00",
     "leave alone": "#882255",
-    "no verdict": GREY,
+    NONE: GREY,
 }
 #: Of more batches than this only the ones that need attention are drawn.
 MAX_ROWS = 60
@@ -28,7 +30,7 @@ MAX_ROWS = 60
 
 def level_of(verdict: Any) -> str:
     """Return the level of a verdict; ``no verdict`` where there is none."""
-    return diagnosis_level(verdict, "no verdict")
+    return diagnosis_level(verdict, NONE)
 
 
 def worst_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -42,10 +44,11 @@ def worst_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def verdict_legend(
-    axes: Axes, levels: list[str], marks: Sequence[Any] = (), **options: Any
+    axes: Axes, levels: list[str], marks: Sequence[Any] = (), what: str = "verdict", **options: Any
 ) -> None:
     """Say what colours mean: the ``levels`` in the picture, and other ``marks`` with labels."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=LEVELS[name], label=name) for name in LEVELS if name in levels]
+    words = {name: f"{what}: {name}" for name in LEVELS} | {NONE: NONE}
+    handles = [Patch(color=LEVELS[name], label=words[name]) for name in LEVELS if name in levels]
     axes.legend(handles=[*handles, *marks], frameon=False, fontsize=8, **options)

@@ -101,8 +101,8 @@ def _names(data: Any, use_rep: str | None, key_added: str | None) -> tuple[str, 
     """Return the names of both embeddings; those that are not given are in the record of ``refine``."""
     if use_rep is None and (key_added is not None or "X_pca" not in data.obsm):
         try:
-            key, record = record_of(data, key_added)
-            return str(record["params"]["use_rep"]), key
+            found = record_of(data, key_added)
+            return f"{found.prefix}{found.values['params']['use_rep']}", found.key
         except (BadKey, KeyError, TypeError):
             pass  # there is none, or several: as if nothing had been refined
     return use_rep or "X_pca", key_added

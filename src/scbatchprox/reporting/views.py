@@ -11,7 +11,8 @@ from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import MissingExtra
 from ..kernels.arrays import Floats, Ints
-from ..plots.layout import NEIGHBOURS, views
+from ..plots.layout import principal
+from ..plots.umaps import NEIGHBOURS, umaps
 
 __all__ = ["AXES", "VIEWS", "chosen_rows", "chosen_view", "placed"]
 
@@ -59,5 +60,5 @@ def chosen_view(view: str, stored: bool, n_cells: int) -> str:
 
 def placed(before: Floats, after: Floats, view: str, seed: int = 0) -> tuple[Floats, Floats]:
     """(m, 2) positions before and after, by ``umap`` or ``pca``."""
-    found = views(before, after, view, "", seed)
-    return found.before, found.after
+    axes = principal(before, after)
+    return umaps(before, after, axes, seed) if view == "umap" else axes
