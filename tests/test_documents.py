@@ -40,6 +40,8 @@ def call(command):
     """Run a command of a page; it must print what the page shows, if the page shows anything."""
     program, *words = command.words
     assert program == "scbatchprox", f"{command}: neither run nor listed in pages.NOT_RUN"
+    if words[0] == "embed" and ("scvi" in words or "surgery" in words):
+        words += ["--max-epochs", "2"]  # scVI's own number takes minutes
     done = command_line.run(*words, code=command.code)
     if command.printed:
         told, found = facts("\n".join(command.printed)), facts(done.output)

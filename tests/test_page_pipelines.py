@@ -64,7 +64,7 @@ def check_verdicts():
 )
 @pytest.mark.usefixtures("pipeline")
 def test_the_pipeline_of_the_page():
-    run = [sys.executable, "-m", "snakemake", "--cores", "2", "--quiet", "all"]
+    run = [sys.executable, "-m", "snakemake", "--cores", "2"]
     done = subprocess.run(run, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     check_verdicts()
