@@ -1,60 +1,64 @@
-"""The Python examples in the README and the docs run, from top to bottom of each page.
+"""The examples and commands in the README and the docs run, from top to bottom of each page.
 
 Cells of pages that are notebooks (``{code-cell}``) run when the site is built: ``make docs``.
+``pages.NOT_RUN`` has the commands that are not run, with the reason.
+``docs/federated.md`` runs in ``test_page_commands.py``.
 """
 
 import re
-from pathlib import Path
 
-import anndata as ad
 import numpy as np
-import pandas as pd
 import pytest
 
+import command_line
+import page_files
+import pages
+from pages import ROOT
 from scbatchprox import __version__, refine
-
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/plots.md", "docs/populations.md",
-    "docs/upstream.md", "docs/index.md", "docs/howto/larger_than_memory.md",
-    "docs/tutorials/scvi_and_harmony.md",
-]  # fmt: skip
-#: Words in a block that needs more than the test extra, and the marker of the tests that run it.
-HEAVY = {"scanpy": "bench", "ScviUpstream": "scvi", "import scvi": "scvi"}
-
-
-def blocks(page):
-    """Yield the Python blocks of a page as (marker or None, code); errors show the line in the page."""
-    text = (ROOT / page).read_text()
-    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        if "tcp://" in match[1]:
-            continue  # needs a running cluster
-        lines_before = text[: match.start(1)].count("\n")
-        marker = next((HEAVY[word] for word in HEAVY if word in match[1]), None)
-        yield marker, compile("\n" * lines_before + match[1], page, "exec")
 
 
 def run(page, markers, folder, monkeypatch):
     """Run a page in a folder that has the cells, labels and files that the examples use."""
     monkeypatch.chdir(folder)
-    rng = np.random.default_rng(0)
-    kind = rng.integers(0, 3, 6000)
-    Z = (rng.normal(size=(6000, 10)) + 8.0 * np.eye(3, 10)[kind]).astype(np.float32)
-    labels = rng.choice([f"donor{i}" for i in (1, 2, 7)], 6000)
-    obs = pd.DataFrame({"batch": labels, "leiden": kind.astype(str)}, map(str, range(6000)))
-    obs["donor"] = obs["sample"] = obs["batch"]
-    obs["annotation"] = obs["condition"] = obs["leiden"]
-    adata = ad.AnnData(obs=obs, obsm={"X_pca": Z})
-    for file in ("cells.h5ad", "mine.h5ad"):
-        adata.write_h5ad(file)
+    adata = page_files.write_cells()
+    page_files.write_upstream()
+    Z, labels = adata.obsm["X_pca"], adata.obs["batch"].to_numpy()
     arrays = {"Z": Z, "labels": labels, "Z_new": Z[:300], "labels_new": labels[:300]}
     names = {"adata": adata, "refine": refine, **arrays}
-    for marker, code in blocks(page):
-        if marker is None or marker in markers:
-            exec(code, names)
+    for block in pages.blocks(page):
+        if block.marker not in (None, *markers):
+            continue
+        if block.kind == "python" and "tcp://" not in block.text:  # needs a running cluster
+            exec(block.code, names)
+        elif block.kind == "console":
+            for command in pages.commands(block):
+                if pages.reason(command) is None:
+                    call(command)
 
 
-@pytest.mark.parametrize("page", PAGES)
+def call(command):
+    """Run a command of a page; it must print what the page shows, if the page shows anything."""
+    program, *words = command.words
+    assert program == "scbatchprox", f"{command}: neither run nor listed in pages.NOT_RUN"
+    if words[0] == "embed" and ("scvi" in words or "surgery" in words):
+        words += ["--max-epochs", "2"]  # scVI's own number takes minutes
+    done = command_line.run(*words, code=command.code)
+    if command.printed:
+        told, found = facts("\n".join(command.printed)), facts(done.output)
+        assert found[0] == told[0], command
+        # Numbers of another machine may differ in the last digit that is shown.
+        np.testing.assert_allclose(found[1], told[1], rtol=0.02, atol=0.011, err_msg=str(command))
+
+
+def facts(text):
+    """The words of a text, and its numbers; dates and fingerprints differ from run to run."""
+    text = re.sub(r"\d{4}-\d\d-\d\d|pca:[0-9a-f]+", "...", text).replace(",", "")
+    number = re.compile(r"\d+\.?\d*")
+    return number.sub("#", text).split(), [float(found) for found in number.findall(text)]
+
+
+@pytest.mark.parametrize("page", pages.RUN)
+@pytest.mark.filterwarnings("default")  # commands print warnings
 def test_examples_run(page, tmp_path, monkeypatch):
     run(page, [], tmp_path, monkeypatch)
 
@@ -63,8 +67,8 @@ def test_examples_run(page, tmp_path, monkeypatch):
     ("page", "markers"),
     [
         pytest.param(page, found, marks=[getattr(pytest.mark, name) for name in found], id=page)
-        for page in PAGES
-        if (found := sorted({marker for marker, _ in blocks(page)} - {None}))
+        for page in pages.RUN
+        if (found := pages.markers(page))
     ],
 )
 @pytest.mark.filterwarnings("default")  # warnings of other packages
@@ -73,9 +77,8 @@ def test_examples_that_need_other_packages_run(page, markers, tmp_path, monkeypa
 
 
 def test_every_page_with_python_is_run():
-    pages = [path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts]
-    with_python = {str(path.relative_to(ROOT)) for path in pages if "```python" in path.read_text()}
-    assert with_python <= set(PAGES)
+    with_python = {page for page in pages.ALL if "```python" in (ROOT / page).read_text()}
+    assert with_python <= set(pages.RUN)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,21 @@ def test_umap_of_the_refined_key(adata):
     assert mixing["X_refined"] > mixing["X_pca"] + 0.3
 
 
+def test_neighbours_of_many_cells():
+    """Beyond 8,192 cells scanpy asks pynndescent, some versions of which it cannot use."""
+    import scanpy as sc
+
+    rng = np.random.default_rng(0)
+    kind, batch = rng.integers(0, 3, 9000), rng.integers(0, 2, 9000)
+    Z = rng.normal(size=(9000, 5)) + 12.0 * np.eye(3, 5)[kind] + batch[:, None]
+    adata = ad.AnnData(obs={"batch": np.array(["s1", "s2"])[batch]}, obsm={"X_pca": Z.astype("f4")})
+    refine(adata, "batch")
+    sc.pp.neighbors(adata, use_rep="X_pca_batchprox")
+    row, column = adata.obsp["distances"].nonzero()
+    assert (kind[row] == kind[column]).mean() > 0.99
+    assert 0.4 < (batch[row] != batch[column]).mean() < 0.6
+
+
 def test_scanpy_reads_what_the_command_wrote(adata, tmp_path):
     import scanpy as sc
 
