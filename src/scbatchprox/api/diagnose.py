@@ -64,10 +64,12 @@ def diagnose(
     ``scale_min``, ``scale_max``
         smallest and largest scale over all coordinates;
     ``matched``
-        fraction of its cells whose population has a partner in another batch;
+        fraction of its cells whose population has a partner in another batch; NaN for a batch that lies
+        apart from all others and was aligned with them by its mean;
     ``composition``
         how much its composition differs from that of all other batches, 0 (the same) to 1 (nothing in
-        common), beyond what chance explains; NaN for a batch that is far from all others;
+        common), beyond what chance explains. A batch that was aligned by its mean is compared after that.
+        NaN for a batch without partners or with fewer than 20 cells;
     ``distinct``
         fraction of the variance of cells (in batches with partners) that lies between groups of consensus
         centres; the same for all batches. If it is low, populations overlap and cannot be matched
