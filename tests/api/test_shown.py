@@ -115,13 +115,53 @@ class TestDiagnosis:
             if table[name].notna().any():
                 assert all(word in words for word in name.split("_"))
 
-    def test_of_many_batches(self, rng):
-        batch = np.repeat(np.arange(60), 30)
-        table = diagnose(rng.normal(size=(1800, 4)), batch)
+    @pytest.mark.parametrize("n_kept", [1, 2, 3])
+    def test_columns_to_keep_are_sentences(self, cells, monkeypatch, rng, n_kept):
+        """They are the same for all batches, and would make the table too wide."""
+        monkeypatch.setenv("COLUMNS", "80")
+        Z, batch = cells
+        names = [f"a long name of condition {i}" for i in range(n_kept)]
+        keep = {name: rng.choice(["x", "y"], 600) for name in names}
+        Z = Z + 6.0 * np.stack([values == "x" for values in keep.values()], 1) @ rng.normal(
+            size=(n_kept, 5)
+        )
+        table = diagnose(Z, batch, keep=keep)
+        assert set(names) <= {name.removesuffix(" removed") for name in table}
         lines = str(table).splitlines()
-        assert "and 20 more batches" in lines
-        assert len(lines) < 80
-        assert "<li>" in table._repr_html_()
+        assert max(map(len, lines)) <= 80
+        words, page = " ".join(str(table).split()), table._repr_html_()
+        for name in names:
+            told = f"{name}: batches tell {table[f'{name} confounded'].iloc[0]:.0%} of it; "
+            assert told in words
+            assert told in page
+            assert f"{abs(table[f'{name} removed'].iloc[0]):.0%} of the variance" in words
+
+    def test_names_of_files_as_batches(self, cells, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        names = [f"GSM43397{i}_C14{i}_filtered_feature_bc_matrix" for i in range(3)]
+        table = diagnose(cells[0], np.repeat([*names[:2], "a\nb"], 200), keep={"c": cells[1]})
+        lines = str(table).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert sum(line.startswith("GSM43397") and "…" in line for line in lines) == 2
+        assert r"a\x0ab" in str(table)
+        for name in names[:2]:  # whole, with its verdict
+            assert name in str(table)
+
+    def test_of_many_batches(self, rng, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        batch = np.repeat(np.arange(200), 30)
+        Z = rng.normal(size=(6000, 4))
+        Z[batch >= 190] *= 5.0
+        Z[batch >= 190] += 40.0 * rng.normal(size=(10, 4)).repeat(30, 0)
+        table = diagnose(Z, batch, target="moment")
+        lines = str(table).splitlines()
+        assert "and 160 more batches; those with the worst verdicts are shown" in lines
+        assert len(lines) < 110
+        bad = table.index[table["verdict"].str.startswith("leave alone")]
+        assert 0 < len(bad) < 40
+        shown = {line.split()[0] for line in lines[: lines.index("")]}
+        assert set(map(str, bad)) <= shown
+        assert table._repr_html_().count("<li>") < 20
 
     def test_a_selection_is_a_common_data_frame(self, cells):
         table = diagnose(*cells)

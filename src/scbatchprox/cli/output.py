@@ -47,6 +47,8 @@ class Output:
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
         width = None if sys.stdout.isatty() else UNLIMITED
         self.out = Console(highlight=False, soft_wrap=True, width=width)
+        #: Columns of the terminal that stdout is; a file or a pipe has none.
+        self.width = self.out.width if width is None else None
         # Only the log of this package: users do not need those of other packages.
         log = logging.getLogger(__name__.split(".")[0])
         log.handlers = [_Log(self)]
