@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import compress
 from numbers import Integral
-from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 from .shown import one_line
@@ -69,12 +68,18 @@ def _shortened(text: str, wide: int, head: int) -> str:
 
 
 def _without_common(names: list[str]) -> list[str]:
-    start = len(commonprefix(names))
+    start = _same(names)
     rest = [name[start:] for name in names]
-    end = len(commonprefix([name[::-1] for name in rest]))
+    end = _same([name[::-1] for name in rest])
     return [
         "…" * (start > 0) + text[: len(text) - end] + "…" * (end > 0) for text in rest
     ]  # fmt: skip
+
+
+def _same(names: list[str]) -> int:
+    """How many characters all names begin with."""
+    first, last = min(names), max(names)  # all others lie between these
+    return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))  # noqa: B905
 
 
 def _broken(word: str) -> list[str]:
