@@ -36,9 +36,25 @@ class TestModel:
             assert fact in said
         assert f"{model.movement()['relative'].max():.2f} of the spread" in said
         assert "not examined" in said
-        model.diagnosis_ = diagnose(Z, batch, model=model)
+        table = diagnose(Z, batch, model=model)
+        assert model.diagnosis_ is table
         levels = model.diagnosis_["verdict"].str.split(":").str[0].value_counts()
         assert f"verdicts: {levels.iloc[0]} {levels.index[0]}" in repr(model)
+
+    def test_of_which_some_batches_were_examined(self, cells):
+        Z, batch = cells
+        model = BatchProx(target="moment").fit(Z, batch=batch)
+        diagnose(Z[batch != "c"], batch[batch != "c"], model=model)
+        assert "verdicts: 2 safe, 1 not examined" in repr(model)
+
+    def test_a_published_one(self, cells):
+        Z, batch = cells
+        model = BatchProx().fit(Z, batch=batch).published()
+        assert "600 cells in 3 batches that are not in this model" in repr(model)
+        assert "600 cells in 3 batches elsewhere" in repr(model.fit_)
+        model.partial_fit(Z[:200], batch=["new"] * 200)
+        for fact in ("cells: 200, ", "1 (new)", "600 cells in 3 batches"):
+            assert fact in repr(model)
 
     def test_in_a_notebook(self, cells):
         Z, _ = cells

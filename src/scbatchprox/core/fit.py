@@ -168,7 +168,9 @@ class Fit(Facts):
 
     def _facts(self) -> str:
         rounds = "the fixed point" if self.method.rounds is None else f"{self.method.rounds} rounds"
-        return f"{self.moments._facts()}; {self.method.rule!r}, {rounds}"
+        cells, others = self.elsewhere
+        more = f" and {cells:,} cells in {others:,} batches elsewhere" * bool(others)
+        return f"{self.moments._facts()}{more}; {self.method.rule!r}, {rounds}"
 
     @property
     def elsewhere(self) -> tuple[int, int]:
