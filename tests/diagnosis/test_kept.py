@@ -204,7 +204,7 @@ class TestBadInput:
         assert "diagnosis" not in adata.uns["X_pca_batchprox"]
 
     def test_without_a_diagnosis_nothing_would_be_examined(self):
-        with pytest.raises(InputError, match="Expected a diagnosis with keep"):
+        with pytest.raises(InputError, match="Expected keep only with a diagnosis"):
             refine(study(CONFOUNDED), "batch", keep="condition", diagnose=False)
 
     def test_arrays_need_values(self):

@@ -18,7 +18,7 @@ def check_keep(keep: str | Sequence[str] | None, diagnose: bool | None) -> None:
     """Raise if columns are to be kept, and nothing is examined."""
     if diagnose is False and as_names(keep):
         raise BadValue(
-            "Expected a diagnosis with keep, which is a part of it, found diagnose=False."
+            "Expected keep only with a diagnosis, which it is a part of, found diagnose=False."
         )
 
 

@@ -18,6 +18,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Progress as Callback
+from .flags import as_typed
 from .plain import plain
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Output:
         try:
             yield
         except InputError as error:
-            self._fail(BAD_INPUT, str(error))
+            self._fail(BAD_INPUT, as_typed(str(error)))
         except BrokenPipeError:
             # The reader of stdout, such as `head`, has closed it. The work is done at this point.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
@@ -79,7 +80,7 @@ class Output:
 
     def _warn(self, message: Warning | str, *_: object) -> None:
         if not self.quiet:
-            _print(self.err, message, title="Warning: ", style="bold yellow")
+            _print(self.err, as_typed(str(message)), title="Warning: ", style="bold yellow")
 
     def _fail(self, code: int, sentence: str) -> None:
         if self.verbose:
