@@ -1,13 +1,21 @@
 """Objects print what a person would ask of them."""
 
+from dataclasses import is_dataclass
+
+import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 
+import scbatchprox.atlas
+import scbatchprox.evaluate
+import scbatchprox.upstream
 from scbatchprox import (
     Adam,
     Atlas,
     BatchProx,
     Exact,
+    Method,
     Moments,
     MomentTarget,
     PopulationTarget,
@@ -16,6 +24,11 @@ from scbatchprox import (
     diagnose,
     refine_file,
 )
+from scbatchprox.core.labels import Labels
+from scbatchprox.core.shown import Changed, Facts
+from scbatchprox.evaluate import Comparison
+from scbatchprox.evaluate.metrics import Scored
+from scbatchprox.upstream import PCAUpstream
 
 
 @pytest.fixture
@@ -65,9 +78,6 @@ class TestModel:
         assert "MomentTarget(), 3 rounds" in page
 
     def test_a_file_was_examined(self, cells, tmp_path):
-        import anndata as ad
-        import pandas as pd
-
         Z, batch = cells
         obs = pd.DataFrame({"batch": batch}, index=np.arange(600).astype(str))
         ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "x.h5ad")
@@ -115,6 +125,98 @@ def test_atlas(cells, tmp_path):
     atlas = Atlas.create(tmp_path / "lung")
     atlas.add(*cells)
     assert repr(atlas) == "<Atlas lung: version 2, 3 batches, 600 cells; target 'population'>"
+
+
+class TestAtlas:
+    @pytest.fixture
+    def atlas(self, cells, tmp_path, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        atlas = Atlas.create(tmp_path / "lung", target="moment")
+        Z, batch = cells
+        atlas.add(Z[batch != "c"], batch[batch != "c"])
+        return atlas
+
+    def test_arrivals(self, atlas, cells):
+        Z, batch = cells
+        new = Z[batch == "c"], [f"<GSM433970>_{'filtered_' * 5}matrix"] * 200
+        for dry, words in ((True, "judged but not added"), (False, "added as version 3")):
+            arrival = atlas.add(*new, dry_run=dry)
+            lines = repr(arrival).splitlines()
+            assert lines[0] == f"<Arrival: 1 batch, 200 cells, {words}>"
+            assert max(map(len, lines)) <= 80
+            told = " ".join(repr(arrival).split())
+            assert f"{new[1][0]}: {arrival.judgement['advice'].iloc[0]}" in told
+            assert f"{arrival.judgement['distance'].iloc[0]:.2f}" in told
+            assert "<GSM" not in arrival._repr_html_()
+            assert words in arrival._repr_html_()
+
+    def test_differences(self, atlas, cells):
+        Z, batch = cells
+        atlas.add(Z[batch == "c"], batch[batch == "c"])
+        atlas.forget("b", policy="refit")
+        found = atlas.diff(2, 4)
+        lines = repr(found).splitlines()
+        assert lines[0] == (
+            "<Diff: 1 batch (c) added, 1 batch (b) removed, 1 in both, of which 0 are identical>"
+        )
+        assert f"{found.rows['mean_moved'].iloc[0]:.2f}" in lines[-1]
+        assert lines[-1].startswith("a ")
+        assert "no batch added, no batch removed" in repr(atlas.diff(2, 2))
+        assert "<table" in found._repr_html_()
+
+    def test_the_log(self, atlas, cells):
+        Z, batch = cells
+        atlas.add(Z[batch == "c"], [f"GSM433970_{'filtered_' * 5}matrix"] * 200)
+        atlas.rollback(2)
+        log = atlas.log()
+        for lines in (repr(log).splitlines(), str(log).splitlines()):
+            assert max(map(len, lines)) <= 80
+            assert len(lines) == 5
+            for line, word in zip(
+                lines[1:], ("init", "+a, +b", "+GSM433970", "-GSM433970"), strict=True
+            ):
+                assert word in line
+            assert lines[2].endswith(log["sha256"][2][:8])
+            assert "400" in lines[2]
+        assert type(log[["sha256"]]).__name__ == "DataFrame"
+        assert "rollback to 2" in log._repr_html_()
+
+
+def test_upstreams(rng):
+    genes = pd.DataFrame(index=[f"g{i}" for i in range(30)])
+    adata = ad.AnnData(rng.poisson(3.0, (60, 30)).astype(np.float32), var=genes)
+    pca = PCAUpstream.fit(adata, n_components=4, genes="all")
+    mark = pca.fingerprint[:12]
+    assert repr(pca) == f"<PCAUpstream: 4 coordinates from 30 genes; {mark}>"
+    found = pca.embed(adata[:, 3:])
+    assert repr(found) == f"<Embedded: 60 cells, 4 coordinates from 27 of 30 genes; {mark}>"
+    assert repr(found.report) == f"<GeneReport: {str(found.report).removesuffix('.')}>"
+
+
+def test_comparisons(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    index = pd.Index(["macro_f1", "ilisi"], name="score")
+    scores = pd.DataFrame({f"X_{'long_name_' * 4}{i}": [0.8, 0.125 * i] for i in range(3)}, index)
+    found = Comparison(scores, pd.DataFrame())
+    labels = Labels.of(["a", "b"], 2)
+    for shown in (found, Scored(found, labels, labels, 10, 8)):
+        assert "3 embeddings" in repr(shown)
+        assert "2 scores" in repr(shown)
+        assert repr(shown).splitlines()[-1].split() == ["ilisi", "0.00", "0.12", "0.25"]
+        assert "0.25" in shown._repr_html_()
+    assert "2 of 10 cells" in repr(shown)
+
+
+PRINTED = {Exact, Method, Weights}  # a few short options, all of which matter
+
+
+def test_no_public_object_prints_its_fields():
+    """A new dataclass gets a repr of its own, or is one of options."""
+    for module in (scbatchprox, scbatchprox.atlas, scbatchprox.upstream, scbatchprox.evaluate):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if isinstance(thing, type) and is_dataclass(thing) and thing not in PRINTED:
+                assert issubclass(thing, Facts | Changed), name
 
 
 class TestDiagnosis:

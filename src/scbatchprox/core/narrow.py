@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
+import html
 import math
+import shutil
 from itertools import compress
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from .shown import one_line
+from .shown import Facts, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["narrow_table", "short_names"]
+__all__ = ["Tabled", "narrow_table", "short_names"]
+
+#: Rows that are printed of a table, at most.
+ROWS = 40
 
 #: Names of rows get at least this many columns of a screen.
 LEAST_NAME = 8
 #: On a screen that is too narrow, longer words of a header are broken.
 LONG_WORD = 7
+
+
+class Tabled(Facts):
+    """An object that prints as a few facts and a table."""
+
+    def _table(self) -> pd.DataFrame:
+        raise NotImplementedError
+
+    def _below(self, width: int) -> list[str]:
+        """Return lines that follow the table."""
+        return []
+
+    def __repr__(self) -> str:
+        width, table = shutil.get_terminal_size().columns, self._table()
+        lines = narrow_table(table.iloc[:ROWS], width) if len(table) else []
+        more = len(table) - ROWS
+        left = [f"and {more:,} more rows"] if more > 0 else []
+        return "\n".join([super().__repr__(), *lines, *left, *self._below(width)])
+
+    def _repr_html_(self) -> str:
+        table = self._table().to_html(
+            max_rows=ROWS, float_format="{:.2f}".format, na_rep="-", border=0
+        )
+        below = "".join(f"<p>{html.escape(line)}</p>" for line in self._below(10**6))
+        return f"<p>{html.escape(super().__repr__())}</p>{table}{below}"
 
 
 def narrow_table(table: pd.DataFrame, width: int) -> list[str]:
