@@ -123,7 +123,8 @@ def test_an_embedding_that_is_not_there(mdata, use_rep, available):
     with pytest.raises(BadKey) as caught:
         refine(mdata, "donor", use_rep=use_rep)
     assert str(caught.value) == (
-        f"Expected use_rep in obsm, found no {use_rep!r}; available: {available}."
+        f"Expected use_rep in obsm (use_rep=NAME takes another, `scbatchprox embed` makes one from counts), "
+        f"found no {use_rep!r}; available: {available}."
     )
 
 

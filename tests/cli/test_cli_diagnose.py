@@ -1,4 +1,8 @@
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -25,6 +29,22 @@ class TestDiagnose:
         for batch in ("s1", "s2", "s3"):
             assert sum(line.startswith(f"{batch}: ") for line in lines) == 1
 
+    @pytest.mark.parametrize("verb", ["diagnose", "refine"])
+    def test_fits_a_terminal(self, adata, tmp_path, verb):
+        """One sentence for all batches with a verdict, as in Python."""
+        adata.obs["condition"] = adata.obs["batch"].astype(str)
+        adata.obs["batch"] = "GSM433970_" + adata.obs["batch"].astype(str) + "_filtered_bc_matrix"
+        adata.write_h5ad(path := tmp_path / "c.h5ad")
+        more = ["--in-place"] if verb == "refine" else []
+        lines = on_terminal(verb, path, "--batch-key", "batch", "--keep", "condition", *more)
+        told = lines[lines.index("") :] if verb == "refine" else lines
+        assert max(len(line) for line in told if "wrote" not in line) <= 80
+        words = " ".join(" ".join(lines).split())
+        assert words.count("each batch has one value of 'condition'") == 1
+        if verb == "diagnose":
+            shown = str(diagnose(adata, "batch", keep="condition")).splitlines()
+            assert lines[: len(shown)] == [line.rstrip() for line in shown]
+
     def test_columns_to_keep(self, path, adata):
         words = ("diagnose", path, "--batch-key", "batch", "--keep", "site", "--json")
         answer = json.loads(run(*words).stdout)["diagnosis"]
@@ -47,3 +67,25 @@ class TestDiagnose:
         more = ["--in-place"] if verb == "refine" else []
         done = run(verb, path, "--batch-key", "batch", "--keep", "tissue", *more, code=2)
         assert "found no column 'tissue'; available: 'batch', 'site'" in done.stderr
+
+
+def on_terminal(*words):
+    """Return what a command prints on a terminal of 80 columns."""
+    main, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scbatchprox", *map(str, words)], stdout=other,
+        stderr=subprocess.DEVNULL, env=os.environ | {"COLUMNS": "80", "TERM": "dumb"},
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    while True:
+        try:
+            more = os.read(main, 4096)
+        except OSError:  # the end, on Linux
+            break
+        if not more:
+            break
+        shown += more
+    os.close(main)
+    assert process.wait() == 0
+    return [line.rstrip() for line in shown.decode().splitlines()]

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from command_line import command, run
@@ -20,11 +21,20 @@ class TestWrongUse:
         [
             (["--batch-key", "batch"], "Expected either --out or --in-place, found neither."),
             (["--batch-key", "plate", "--in-place"], "no column 'plate'; available: 'batch', 'site'"),
-            (["--batch-key", "batch", "--in-place", "--use-rep", "X_no"], "available: 'X_pca'"),
+            (["--batch-key", "batch", "--in-place", "--use-rep", "X_no"],
+             "Expected --use-rep in obsm (--use-rep NAME takes another, `scbatchprox embed` makes one from "
+             "counts), found no 'X_no'; available: 'X_pca' (in cells.h5ad)."),
+            (["--batch-key", "batch", "--in-place", "--keep", "x"], "found no column 'x'; available"),
+            (["--batch-key", "batch", "--in-place", "--keep", "site", "--no-diagnose"],
+             "Expected --keep only with a diagnosis, which it is a part of, found --no-diagnose."),
+            (["--batch-key", "use_rep", "--in-place"],
+             "Expected all columns of labels in obs, found no column 'use_rep'"),
+            (["--batch-key", "batch", "--in-place", "--population-key", "site", "--target", "moment"],
+             "--target population"),
             (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'auto', found 'many'"),
             (["--batch-key", "batch", "--in-place", "--target", "moment", "--seed", "1"], "only with"),
-            (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected mu to be a finite number"),
-            (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected target to be one of"),
+            (["--batch-key", "batch", "--in-place", "--mu", "-1"], "Expected --mu to be a finite number"),
+            (["--batch-key", "batch", "--in-place", "--target", "x"], "Expected --target to be one of"),
             (["--batch-key", "batch", "--out", "x.csv"], "Expected an output of the same kind"),
             (["--batch-key", "batch", "--in-place", "--model", "cells.h5ad"], "different files for IN and"),
             (["--batch-key", "batch", "--out", "o.h5ad", "--model", "o.h5ad"], "for --model and --out"),
@@ -42,6 +52,17 @@ class TestWrongUse:
         assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
         assert path.read_bytes() == before
+
+    def test_warnings_too(self, adata, tmp_path):
+        adata.obs["batch"] = np.repeat(["a", "b"], 90)
+        adata.obsm["X_pca"][:90] = (
+            adata.obsm["X_pca"][:90] * 0.1 + 50.0 * (np.arange(90) % 2)[:, None]
+        )
+        adata.obsm["X_pca"][90:] *= 0.1
+        adata.write_h5ad(path := tmp_path / "c.h5ad")
+        done = command("refine", path, "--batch-key", "batch", "--in-place", "--target", "moment")
+        assert "Batches differ" in done.stderr
+        assert "--target population; --diagnose gives a verdict per batch." in done.stderr
 
     def test_in_a_new_process(self, path):
         done = command("refine", path, "--batch-key", "plate", "--in-place")

@@ -130,6 +130,32 @@ class TestPartners:
         assert table["composition"].isna().all()
 
 
+@pytest.mark.parametrize("target", ["moment", "population"])
+class TestFewCells:
+    @pytest.mark.parametrize(("n", "known"), [(1, False), (19, False), (20, True)])
+    def test_the_composition_of_a_few_cells_is_unknown(self, target, n, known):
+        Z, batch = batches(EVEN, EVEN, EVEN, shift=0.0)
+        few = np.r_[: 800 + n]
+        table = diagnose(Z[few], batch[few], target=target)
+        words = f"move with care: it has {n} cell{'s' * (n > 1)}, too few to know its composition"
+        assert table["verdict"]["b2"].startswith(words) == (not known)
+        assert np.isnan(table["composition"]["b2"]) == (not known)
+        assert table["verdict"][["b0", "b1"]].tolist() == ["safe", "safe"]
+
+
+class TestApart:
+    """A batch that was moved onto the others by its mean: then all is near, which is no evidence."""
+
+    def test_the_sentence_and_the_numbers_agree(self):
+        Z, batch = batches(EVEN, EVEN, EVEN, shift=0.0)
+        Z[batch == "b2"] += 200.0
+        table = diagnose(Z, batch, target="population")
+        apart = table["verdict"].str.contains("lies apart from all others")
+        assert apart["b2"]
+        assert table["matched"].isna().tolist() == apart.tolist()
+        assert table["verdict"]["b2"].startswith("move with care")
+
+
 def test_movement_and_scales_are_those_of_the_model():
     Z, batch = batches(EVEN, EVEN, shift=3.0)
     model = BatchProx(rounds=None, target="moment").fit(Z, batch=batch)
@@ -211,12 +237,20 @@ class TestModels:
         with pytest.raises(ValueError, match=f"unseen '{name}'|{name!r}"):
             diagnose(Z, np.where(batch == "b1", name, batch), model=model)
 
-    def test_one_batch_has_nothing_to_match(self):
+    @pytest.mark.parametrize("target", ["moment", "population"])
+    def test_one_batch_has_nothing_to_match(self, target):
         Z, batch = batches(EVEN, EVEN)
         one = batch == "b0"
-        for target in ("moment", "population"):
-            table = diagnose(Z[one], batch[one], target=target)
-            assert "leave alone" not in table["verdict"]["b0"]
+        table = diagnose(Z[one], batch[one], target=target)
+        assert table["verdict"]["b0"].startswith("leave alone: there is no other batch")
+        # If the model knows others, there are others, whatever cells are at hand.
+        model = BatchProx(target=target).fit(Z, batch=batch)
+        assert diagnose(Z[one], batch[one], model=model)["verdict"]["b0"] == "safe"
+        # So there are if another site holds them.
+        elsewhere = model.published().partial_fit(Z[one], batch=batch[one])
+        assert (
+            "no other batch" not in diagnose(Z[one], batch[one], model=elsewhere)["verdict"]["b0"]
+        )
 
     def test_nothing_that_moves_is_no_reason_to_warn(self):
         Z, batch = batches(EVEN, (1, 0, 0, 0, 0))

@@ -128,13 +128,49 @@ class TestRefine:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+class TestValues:
+    """Columns to keep of an array: whatever holds them, the numbers are those of an AnnData."""
+
+    def check(self, keep_of):
+        adata = study(CONFOUNDED, n=200)
+        expected = diagnose(adata, "batch", keep="condition", target="moment")
+        batch = adata.obs["batch"].to_numpy()
+        keep = keep_of(adata.obs[["condition"]])
+        found = diagnose(adata.obsm["X_pca"], batch, keep=keep, target="moment")
+        pd.testing.assert_frame_equal(found, expected)
+
+    @pytest.mark.parametrize(
+        "keep_of",
+        [
+            lambda frame: frame,
+            lambda frame: frame["condition"],
+            lambda frame: {"condition": frame["condition"].tolist()},
+            lambda frame: frame.astype("category"),
+        ],
+    )
+    def test_pandas(self, keep_of):
+        self.check(keep_of)
+
+    @pytest.mark.interop
+    @pytest.mark.parametrize("one", [False, True])
+    def test_polars(self, one):
+        pl = pytest.importorskip("polars")
+        self.check(
+            lambda frame: pl.DataFrame(frame.to_dict("list"))["condition" if one else ["condition"]]
+        )
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("keep", "sentence"),
         [
             ("tissue", "Expected keep in obs, found no column 'tissue'; available: 'batch'"),
             (["condition", "condition"], "Expected each column to keep once"),
-            ([], "Expected at least one column to keep"),
+            (
+                "age",
+                "groups of cells in the column 'age' to keep, on average at least 10 cells per value, "
+                "found 800 values in 800 cells; pandas.cut makes groups of numbers",
+            ),
             ("one", "Expected a column with two values or more to keep, found one value in 'one'"),
             ("missing", "Expected a value of 'missing' for every cell, found 1 missing of 800"),
         ],
@@ -142,20 +178,46 @@ class TestBadInput:
     def test_is_one_sentence(self, keep, sentence):
         adata = study(CONFOUNDED)
         adata.obs["one"] = "x"
+        adata.obs["age"] = np.linspace(20.0, 80.0, 800)
         adata.obs["missing"] = adata.obs["condition"].where(np.arange(800) > 0)
         for door in (refine, diagnose):
             with pytest.raises(InputError, match=sentence):
                 door(adata, "batch", keep=keep)
         assert "X_pca_batchprox" not in adata.obsm
 
+    def test_a_column_of_few_numbers_is_no_error(self):
+        adata = study(CONFOUNDED)
+        adata.obs["age"] = np.arange(800) % 80
+        assert "age removed" in diagnose(adata, "batch", keep="age", target="moment")
+
+    def test_no_columns(self, tmp_path):
+        """An empty list is as good as none, at every door."""
+        adata = study(MIXED)
+        expected = diagnose(adata, "batch", target="moment")
+        adata.write_h5ad(path := tmp_path / "a.h5ad")
+        for none in ([], ()):
+            pd.testing.assert_frame_equal(
+                diagnose(adata, "batch", keep=none, target="moment"), expected
+            )
+            refine(adata, "batch", keep=none, diagnose=False, target="moment")
+            refine_file(path, "batch", keep=none, diagnose=False, model=BatchProx(target="moment"))
+        assert "diagnosis" not in adata.uns["X_pca_batchprox"]
+
     def test_without_a_diagnosis_nothing_would_be_examined(self):
-        with pytest.raises(InputError, match="Expected a diagnosis with keep"):
+        with pytest.raises(InputError, match="Expected keep only with a diagnosis"):
             refine(study(CONFOUNDED), "batch", keep="condition", diagnose=False)
 
     def test_arrays_need_values(self):
         adata = study(CONFOUNDED)
-        with pytest.raises(InputError, match="Expected a data frame or a dictionary of columns"):
+        with pytest.raises(
+            InputError, match="Expected a data frame, a dictionary of columns or a named"
+        ):
             diagnose(adata.obsm["X_pca"], adata.obs["batch"], keep="condition")
+        values = adata.obs["condition"].rename(None)
+        with pytest.raises(
+            InputError, match="a column to keep with a name, found a Series without"
+        ):
+            diagnose(adata.obsm["X_pca"], adata.obs["batch"], keep=values)
         with pytest.raises(InputError, match="Expected use_rep only for an AnnData"):
             diagnose(adata.obsm["X_pca"], adata.obs["batch"], use_rep="X_pca")
 

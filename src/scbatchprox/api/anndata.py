@@ -19,6 +19,7 @@ from ..diagnosis.look import look
 from ..errors import BadValue
 from .estimator import BatchProx
 from .kept import kept_of
+from .options import check_no_path
 
 if TYPE_CHECKING:
     import anndata as ad
@@ -102,6 +103,7 @@ def refine(
     >>> refine(adata, "batch", target="moment", inplace=False).shape  # the paper's method
     (100, 5)
     """
+    check_no_path(adata, "an AnnData or MuData", "refine_file")
     if key_added is not None and not inplace:
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
     found = find_embedding(adata, use_rep)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -11,11 +10,12 @@ from ..cells import dask as lazy
 from ..cells.keys import batch_labels
 from ..cells.modality import find_embedding
 from ..core.checks import check_array_like, comes_from
-from ..core.labels import Labels, column_labels
+from ..core.labels import Labels
 from ..diagnosis.table import diagnosis
-from ..errors import BadType, BadValue
+from ..errors import BadValue
 from .estimator import BatchProx
-from .kept import kept_of
+from .kept import kept_of, kept_values
+from .options import check_no_path, check_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,8 @@ def diagnose(
     batch: Any,
     *,
     use_rep: str | None = None,
+    population_key: str | None = None,
+    population: Any = None,
     keep: Any = None,
     model: BatchProx | None = None,
     seed: int = 0,
@@ -42,11 +44,13 @@ def diagnose(
         memory or a Dask array, and the batch of each.
     use_rep
         Key of ``obsm`` of an AnnData, ``X_pca`` by default; ``"rna:X_pca"`` of a MuData.
+    population_key, population
+        The population of each cell, as for :func:`refine`: a column of ``obs``, or for arrays the values.
     keep
-        What must survive, such as a condition or a tissue: columns of ``obs``. For arrays, a data frame or a
-        dictionary with a value per cell.
+        What must survive, such as a condition or a tissue: columns of ``obs``. For arrays, a data frame, a
+        dictionary or a named Series with a value per cell.
     model
-        A model fitted to these batches; by default one is fitted.
+        A model fitted to these batches; its ``diagnosis_`` is set. By default one is fitted.
     seed
         Seed of the sample of cells that is examined.
     params
@@ -64,10 +68,12 @@ def diagnose(
     ``scale_min``, ``scale_max``
         smallest and largest scale over all coordinates;
     ``matched``
-        fraction of its cells whose population has a partner in another batch;
+        fraction of its cells whose population has a partner in another batch; NaN for a batch that lies
+        apart from all others and was aligned with them by its mean;
     ``composition``
         how much its composition differs from that of all other batches, 0 (the same) to 1 (nothing in
-        common), beyond what chance explains; NaN for a batch that is far from all others;
+        common), beyond what chance explains. A batch that was aligned by its mean is compared after that.
+        NaN for a batch without partners or with fewer than 20 cells;
     ``distinct``
         fraction of the variance of cells (in batches with partners) that lies between groups of consensus
         centres; the same for all batches. If it is low, populations overlap and cannot be matched
@@ -89,34 +95,39 @@ def diagnose(
     >>> diagnose(Z, np.repeat(["a", "b"], 300))["verdict"].tolist()
     ['safe', 'safe']
     """
-    if model is not None and params:
+    check_options(params, diagnose)
+    check_no_path(data, "an array or an AnnData", "diagnose_file")
+    populations = {"population_key": population_key, "population": population}
+    given = [*params, *(name for name, value in populations.items() if value is not None)]
+    if model is not None and given:
         raise BadValue(
-            f"Expected either a fitted model or parameters, found both: {', '.join(sorted(params))}."
+            f"Expected either a fitted model or parameters, found both: {', '.join(sorted(given))}."
         )
     if comes_from(data, "anndata.AnnData") or comes_from(data, "mudata.MuData"):
+        if population is not None:
+            raise BadValue(
+                "Expected population only for an array, found it for an AnnData; population_key is the name "
+                "of a column of obs."
+            )
         found = find_embedding(data, use_rep or "X_pca")
         Z, columns = found.Z, kept_of(found.obs, keep)
         batch = batch_labels(found.obs, batch)
+        if population_key is not None:
+            population = batch_labels(found.obs, population_key)
     else:
         check_array_like(data)
-        if use_rep is not None:
-            raise BadValue(f"Expected use_rep only for an AnnData, found {use_rep!r} for an array.")
-        Z, columns = data, _columns(keep, len(data) if isinstance(data, list) else data.shape[0])
+        for name, value in (("use_rep", use_rep), ("population_key", population_key)):
+            if value is not None:
+                raise BadValue(
+                    f"Expected {name} only for an AnnData, found {value!r} for an array."
+                )
+        Z, columns = data, kept_values(keep, len(data) if isinstance(data, list) else data.shape[0])
     Z = lazy.check_cells(Z)
     cells = lazy.cells_of(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))
     if model is not None:
         check_is_fitted(model)
         cells.labels.within(model.batches_)  # an unknown batch is an error
     else:
-        model = BatchProx(**params).fit(Z, batch=cells.labels)
-    return diagnosis(model.fit_, cells, seed=seed, keep=columns)
-
-
-def _columns(keep: Any, n_cells: int) -> Mapping[str, Labels]:
-    if keep is None:
-        return {}
-    if not hasattr(keep, "items"):
-        raise BadType(
-            f"Expected a data frame or a dictionary of columns to keep, found {type(keep).__name__}."
-        )
-    return column_labels(dict(keep.items()), n_cells)
+        model = BatchProx(**params).fit(Z, batch=cells.labels, population=population)
+    model.diagnosis_ = diagnosis(model.fit_, cells, seed=seed, keep=columns)
+    return model.diagnosis_

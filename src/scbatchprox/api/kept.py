@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..cells.dask import in_memory
-from ..cells.keys import as_keys
+from ..cells.keys import as_names
 from ..core.checks import require_columns
 from ..core.labels import Labels, column_labels
-from ..errors import BadValue
+from ..errors import BadType, BadValue
 
-__all__ = ["check_keep", "kept_of"]
+__all__ = ["check_keep", "kept_of", "kept_values"]
 
 
-def check_keep(keep: object, diagnose: bool | None) -> None:
+def check_keep(keep: str | Sequence[str] | None, diagnose: bool | None) -> None:
     """Raise if columns are to be kept, and nothing is examined."""
-    if keep is not None and diagnose is False:
+    if diagnose is False and as_names(keep):
         raise BadValue(
-            "Expected a diagnosis with keep, which is a part of it, found diagnose=False."
+            "Expected keep only with a diagnosis, which it is a part of, found diagnose=False."
         )
 
 
@@ -27,8 +27,29 @@ def kept_of(
 ) -> Mapping[str, Labels]:
     """Return columns of ``obs`` to keep; they are only examined by a diagnosis."""
     check_keep(keep, diagnose)
-    if keep is None:
-        return {}
-    names = as_keys(keep, "column to keep")
+    names = as_names(keep)
     require_columns(names, (key for key in obs if key in obs.columns), "keep")
     return column_labels({name: in_memory(obs[name]) for name in names}, len(obs))
+
+
+def kept_values(keep: Any, n_cells: int) -> Mapping[str, Labels]:
+    """Return columns to keep that are given as values: of a data frame, a dictionary or a named column."""
+    if keep is None:
+        return {}
+    if hasattr(keep, "columns"):  # pandas, polars
+        columns = {name: keep[name] for name in keep.columns}
+    elif isinstance(keep, Mapping):
+        columns = dict(keep)
+    elif hasattr(keep, "name") and hasattr(keep, "dtype"):
+        if keep.name in (None, ""):
+            raise BadValue(
+                "Expected a column to keep with a name, found a Series without one; "
+                "keep={'name': values} gives it one."
+            )
+        columns = {keep.name: keep}
+    else:
+        raise BadType(
+            f"Expected a data frame, a dictionary of columns or a named Series to keep, found "
+            f"{type(keep).__name__}."
+        )
+    return column_labels({name: in_memory(values) for name, values in columns.items()}, n_cells)

@@ -37,6 +37,12 @@ def _facts(model: BatchProx) -> dict[str, str]:
     facts = {
         "cells": f"{fit.moments.n_cells:,}, {count(model.n_features_in_, 'coordinate')}",
         "batches": f"{len(batches):,}" + (f" ({names(batches)})" if batches else ""),
+    }
+    cells, others = fit.elsewhere
+    if others:
+        size = f"{count(cells, 'cell')} in {count(others, 'batch', 'batches')}"
+        facts["reference"] = f"{size} that are not in this model"
+    facts |= {
         "fitted": f"{fit.method.rule!r}, {rounds}",
     }
     if batches:
@@ -45,9 +51,11 @@ def _facts(model: BatchProx) -> dict[str, str]:
         span = most if least == most else f"{least} to {most}"
         facts["moved"] = f"{span} of the spread of a batch; movement() has a row per batch"
     table = model.diagnosis_
-    if table is None:
-        facts["verdicts"] = "not examined; diagnose(..., model=model) does so"
+    if table is None:  # also after a model is loaded: a file does not hold them
+        facts["verdicts"] = "not examined here; diagnose(..., model=model) does so"
     else:
         found = Counter(level_of(verdict, verdict) for verdict in table["verdict"])
-        facts["verdicts"] = ", ".join(f"{number} {level}" for level, number in found.most_common())
+        told = [f"{number} {level}" for level, number in found.most_common()]
+        more = len(batches) - len(table)
+        facts["verdicts"] = ", ".join([*told, *[f"{more} not examined"] * (more > 0)])
     return facts

@@ -10,14 +10,17 @@ import pandas as pd
 from ..api.estimator import BatchProx
 from ..core.checks import some_of
 from ..core.labels import union
+from ..core.narrow import Tabled
+from ..core.shown import count
+from ..diagnosis.printed import verdict_lines
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
 __all__ = ["Arrival", "check_arrival"]
 
 
-@dataclass(frozen=True, eq=False)
-class Arrival:
+@dataclass(frozen=True, eq=False, repr=False)
+class Arrival(Tabled):
     """The judgement on new batches, and the number of the version they were added as, if any.
 
     ``scores`` are those of :func:`scbatchprox.atlas.cell_scores`, if they were computed.
@@ -37,6 +40,19 @@ class Arrival:
     judgement: pd.DataFrame
     version: int | None
     scores: Floats | None = None
+
+    def _facts(self) -> str:
+        batches = count(len(self.judgement), "batch", "batches")
+        size = f"{batches}, {count(int(self.judgement['n_cells'].sum()), 'cell')}"
+        return f"{size}, " + (
+            "judged but not added" if self.version is None else f"added as version {self.version}"
+        )
+
+    def _table(self) -> pd.DataFrame:
+        return self.judgement.drop(columns=["nearest", "verdict", "advice"])
+
+    def _below(self, width: int) -> list[str]:
+        return verdict_lines(self.judgement.assign(verdict=self.judgement["advice"]), width)
 
 
 def check_arrival(

@@ -14,6 +14,7 @@ import pandas as pd
 from .._version import __version__
 from ..api.estimator import BatchProx
 from ..api.files import apply_file
+from ..api.options import check_options
 from ..cells import dask as lazy
 from ..cells.keys import as_keys
 from ..core.checks import check_embedding, one_of, some_of
@@ -79,6 +80,7 @@ class Atlas(AtlasReader):
             kept), another file or folder (its checksum is kept), or any text. Cells from another
             upstream are refused later.
         """
+        check_options(params, cls.create)
         blank = BatchProx(**(model.get_params(deep=False) if model else {}) | params)
         blank._method()  # checks the parameters
         if solver_of(blank.solver).needs_cells:

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from ..api.estimator import BatchProx
 from ..core.checks import check_embedding, nonfinite_error, one_of
 from ..core.moments import Moments, Pooled
-from ..diagnosis.evidence import evidence_of
+from ..diagnosis.evidence import APART, evidence_of
 from ..diagnosis.limits import LARGE_MOVE, MANY_UNMATCHED, MIN_MATCHED
 from ..errors import BadValue
 from ..kernels.arrays import Floats
@@ -64,7 +64,7 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     or "first" if the atlas has no batches, and ``verdict`` gives the reason. ``advice`` is ``safe``,
     ``move with care: ...`` or ``leave alone: ...``; a batch to leave alone is refused unless forced.
     An atlas with the population target also has ``matched``, the part of the batch's cells with a partner in
-    the atlas.
+    the atlas; NaN if the batch lies apart and was aligned by its mean.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
     if after.fit_.consensus is not None and after.strength > 0:
         found = evidence_of(after.fit_, arriving, after.fit_.reference.batches)
         by_mean = found.by_mean
-        table.insert(2, "matched", found.matched)
+        table.insert(2, "matched", found.partners)
     records = zip(table.to_dict("records"), by_mean, strict=True)
     return table.assign(advice=[_advice(row, apart) for row, apart in records])
 
@@ -126,7 +126,7 @@ def _advice(row: dict[str, Any], by_mean: bool) -> str:
     if row["level"] == "far":
         care.append("it is far from all batches of the atlas")
     if by_mean:
-        care.append("it lies apart from all others, and only its mean and shape support moving it")
+        care.append(APART)
     elif 1 - matched > MANY_UNMATCHED:
         care.append(f"{1 - matched:.0%} of its cells have no partner in the atlas")
     if row["moved"] > LARGE_MOVE:

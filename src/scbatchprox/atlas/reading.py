@@ -12,19 +12,21 @@ import pandas as pd
 from ..api.estimator import BatchProx
 from ..core.adapter import Adapter
 from ..core.movement import displacement
-from ..core.shown import count
+from ..core.narrow import Tabled
+from ..core.shown import count, names
 from ..errors import BadValue
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from . import folder
 from .folder import Counts
 from .judging import cell_scores
+from .log import Log
 
 __all__ = ["AtlasReader", "Diff", "with_batches"]
 
 
-@dataclass(frozen=True, eq=False)
-class Diff:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diff(Tabled):
     """The changes from version ``a`` to version ``b``.
 
     ``rows`` has one row per batch in both: cells before and after, the largest absolute change of its
@@ -49,6 +51,17 @@ class Diff:
     removed: Counts
     rows: pd.DataFrame
     params: dict[str, tuple[Any, Any]]
+
+    def _facts(self) -> str:
+        told = [f"{_named(self.added)} added", f"{_named(self.removed)} removed"]
+        same = int((self.rows[["scale_change", "shift_change"]] == 0).all(axis=1).sum())
+        return f"{', '.join(told)}, {len(self.rows):,} in both, of which {same:,} are identical"
+
+    def _table(self) -> pd.DataFrame:
+        return self.rows
+
+    def _below(self, width: int) -> list[str]:
+        return [f"{name}: {old} changed to {new}" for name, (old, new) in self.params.items()]
 
 
 class AtlasReader:
@@ -109,9 +122,9 @@ class AtlasReader:
         return [asdict(entry) for entry in self._record.versions]
 
     def log(self) -> pd.DataFrame:
-        """Return all versions, one row each."""
+        """Return all versions, one row each; all that is known of them, of which it prints a part."""
         rows = pd.DataFrame(self.entries(), dtype=object)  # None stays None
-        return rows.rename(columns={"number": "version"}).set_index("version")
+        return Log(rows.rename(columns={"number": "version"}).set_index("version"))
 
     def diff(self, a: int, b: int) -> Diff:
         """Return the changes from version ``a`` to version ``b``."""
@@ -125,6 +138,11 @@ class AtlasReader:
         # By way of a model: the list of an atlas may leave parameters at their defaults.
         model = BatchProx(**params_from_json(self.params)) if model is None else model
         return params_as_json(model.get_params(deep=False))
+
+
+def _named(counts: Counts) -> str:
+    found = count(len(counts), "batch", "batches")
+    return f"{found} ({names([c['batch'] for c in counts])})" if counts else "no batch"
 
 
 def with_batches(model: BatchProx | None) -> BatchProx:

@@ -21,7 +21,7 @@ from ..io.formats.arrays import npy_writer
 from ..io.formats.zarr_place import check_store_place
 from ..kernels.blocks import output_dtype
 from ..progress import Progress
-from .keys import as_keys, batch_labels
+from .keys import as_keys, as_names, batch_labels
 
 __all__ = ["CHUNK_BYTES", "Job", "open_job"]
 
@@ -106,7 +106,7 @@ def open_job(
                     f"Expected {name} only for files that hold several embeddings, found {given!r} "
                     f"for {file.path.name}."
                 )
-        kept = [] if keep is None else as_keys(keep, "column to keep")
+        kept = as_names(keep)
         also = [key for key in (population_key, *kept, *columns) if key is not None]
         source = file.path if labels is None else labels
         with naming(source, file.path):

@@ -13,19 +13,38 @@ from ..errors import BadType, BadValue
 from ..kernels.arrays import Ints
 from .dask import in_memory
 
-__all__ = ["as_keys", "batch_labels"]
+__all__ = ["as_keys", "as_names", "batch_labels"]
 
 
 def as_keys(batch_key: str | Sequence[str], what: str = "batch key") -> list[str]:
     """Return one or several names of columns as a list."""
     keys = [batch_key] if isinstance(batch_key, str) else batch_key
     if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-        raise BadType(f"Expected the name of a column, or a list of names, found {batch_key!r}.")
+        # The type only: a whole column of labels is no part of a sentence.
+        raise BadType(
+            f"Expected the name of a column of obs as {what}, or a list of names, found "
+            f"{_kind(batch_key)}."
+        )
     if not keys:
         raise BadValue(f"Expected at least one {what}, found an empty list.")
     if len(set(keys)) < len(keys):
         raise BadValue(f"Expected each {what} once, found {some_of(keys)}.")
     return list(keys)
+
+
+def as_names(keep: str | Sequence[str] | None) -> list[str]:
+    """Return the names of columns to keep; an empty list is as good as ``None``."""
+    if keep is None or (isinstance(keep, list | tuple) and not keep):
+        return []
+    return as_keys(keep, "column to keep")
+
+
+def _kind(value: object) -> str:
+    found = type(value).__name__
+    if isinstance(value, list | tuple):
+        other = next(item for item in value if not isinstance(item, str))
+        found += f" of {type(other).__name__}"
+    return found
 
 
 def batch_labels(obs: pd.DataFrame, batch_key: str | Sequence[str]) -> pd.Series[Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.checks import comes_from, some_of
-from ..errors import BadKey, BadType
+from ..core.checks import absent_embedding, comes_from
+from ..errors import BadType
 
 __all__ = ["Found", "find_embedding"]
 
@@ -62,7 +62,7 @@ def find_embedding(data: Any, use_rep: str) -> Found:
         if use_rep.startswith(f"{name}:"):
             return _in_anndata(modality, use_rep, _labels(data, name, modality.obs), f"{name}:")
     available = [*own, *(f"{name}:{key}" for name, part in data.mod.items() for key in part.obsm)]
-    raise _absent(use_rep, available)
+    raise absent_embedding(use_rep, available)
 
 
 def _in_anndata(adata: Any, use_rep: str, obs: Any, prefix: str = "") -> Found:
@@ -71,13 +71,7 @@ def _in_anndata(adata: Any, use_rep: str, obs: Any, prefix: str = "") -> Found:
         return Found(adata, key, adata.obsm[key], obs, prefix)
     if key == "X" and adata.X is not None:
         return Found(adata, key, adata.X, obs, prefix)
-    raise _absent(use_rep, [prefix + key for key in adata.obsm])
-
-
-def _absent(use_rep: str, available: list[str]) -> BadKey:
-    return BadKey(
-        f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(available, most=20)}."
-    )
+    raise absent_embedding(use_rep, [prefix + key for key in adata.obsm])
 
 
 def _labels(mdata: Any, name: str, own: pd.DataFrame) -> pd.DataFrame:

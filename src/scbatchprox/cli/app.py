@@ -134,7 +134,7 @@ def refine(
     with output.handle_errors():
         output.print_table(fitted.movement())
         if fitted.diagnosis_ is not None:
-            output.print_line("", *verdicts(fitted.diagnosis_))
+            output.print_line("", *verdicts(fitted.diagnosis_, output.width))
         else:
             output.print_line("no verdicts were made; --diagnose gives one per batch")
         output.print_line(

@@ -195,10 +195,11 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
         import pandas as pd
 
         from ..atlas import Atlas
+        from ..atlas.log import action
 
         at = Atlas.open(path)
         table = at.log()
-        actions = [words.action(row) for row in at.entries()]
+        actions = [action(row) for row in at.entries()]
         shown = pd.DataFrame({"action": actions}, index=table.index).assign(
             added=table["added"].map(words.names),
             removed=table["removed"].map(words.names),

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["action", "judgement", "names", "records"]
-
-
-def action(entry: dict[str, Any]) -> str:
-    """Return the action of a version."""
-    if entry["action"] == "rollback":
-        return f"rollback to {entry['to']}"
-    forced = ", forced" * entry["forced"]
-    return str(entry["action"]) + (f" ({entry['policy']}{forced})" if entry["policy"] else "")
+__all__ = ["judgement", "names", "records"]
 
 
 def names(counts: list[dict[str, Any]]) -> str:

@@ -60,12 +60,21 @@ def diagnose(
     with output.handle_errors():
         table = fitted.diagnosis_
         assert table is not None  # diagnose_file always makes one
-        output.print_table(table.drop(columns="verdict"))
-        output.print_line("", *verdicts(table))
+        if output.width is None:
+            output.print_table(table.drop(columns="verdict"))
+            output.print_line("", *verdicts(table, None))
+        else:
+            from ..diagnosis.printed import diagnosis_lines
+
+            output.print_line(*diagnosis_lines(table, output.width))
         columns = {str(name): values.tolist() for name, values in table.items()}
         output.print_json({"batches": fitted.batches_.tolist(), "diagnosis": columns})
 
 
-def verdicts(table: pd.DataFrame) -> list[str]:
-    """Return a line per batch."""
-    return [f"{batch}: {verdict}" for batch, verdict in table["verdict"].items()]
+def verdicts(table: pd.DataFrame, width: int | None) -> list[str]:
+    """Return a line per batch for a file, or sentences for a screen with one per verdict."""
+    if width is None:
+        return [f"{batch}: {verdict}" for batch, verdict in table["verdict"].items()]
+    from ..diagnosis.printed import verdict_lines
+
+    return verdict_lines(table, width)

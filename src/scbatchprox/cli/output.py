@@ -18,6 +18,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Progress as Callback
+from .flags import as_typed
 from .plain import plain
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Output:
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
         width = None if sys.stdout.isatty() else UNLIMITED
         self.out = Console(highlight=False, soft_wrap=True, width=width)
+        #: Columns of the terminal that stdout is; a file or a pipe has none.
+        self.width = self.out.width if width is None else None
         # Only the log of this package: users do not need those of other packages.
         log = logging.getLogger(__name__.split(".")[0])
         log.handlers = [_Log(self)]
@@ -60,7 +63,7 @@ class Output:
         try:
             yield
         except InputError as error:
-            self._fail(BAD_INPUT, str(error))
+            self._fail(BAD_INPUT, as_typed(str(error)))
         except BrokenPipeError:
             # The reader of stdout, such as `head`, has closed it. The work is done at this point.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
@@ -77,7 +80,7 @@ class Output:
 
     def _warn(self, message: Warning | str, *_: object) -> None:
         if not self.quiet:
-            _print(self.err, message, title="Warning: ", style="bold yellow")
+            _print(self.err, as_typed(str(message)), title="Warning: ", style="bold yellow")
 
     def _fail(self, code: int, sentence: str) -> None:
         if self.verbose:

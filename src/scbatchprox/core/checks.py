@@ -18,6 +18,7 @@ from ..kernels.blocks import BLOCK_BYTES
 from .tensors import to_numpy
 
 __all__ = [
+    "absent_embedding",
     "check_array_like",
     "check_dtype",
     "check_embedding",
@@ -266,6 +267,14 @@ def require_columns(keys: Sequence[str], available: Iterable[str], what: str = "
             f"Expected {what} in obs, found no column {some_of(absent)}; "
             f"available: {some_of(available, most=20)}."
         )
+
+
+def absent_embedding(use_rep: str, available: Iterable[str]) -> BadKey:
+    """Return the error on an embedding that ``obsm`` does not have."""
+    return BadKey(
+        f"Expected use_rep in obsm (use_rep=NAME takes another, `scbatchprox embed` makes one from counts), "
+        f"found no {use_rep!r}; available: {some_of(available, most=20)}."
+    )
 
 
 def plain(value: Any) -> Any:

@@ -168,7 +168,17 @@ class Fit(Facts):
 
     def _facts(self) -> str:
         rounds = "the fixed point" if self.method.rounds is None else f"{self.method.rounds} rounds"
-        return f"{self.moments._facts()}; {self.method.rule!r}, {rounds}"
+        cells, others = self.elsewhere
+        more = f" and {cells:,} cells in {others:,} batches elsewhere" * bool(others)
+        return f"{self.moments._facts()}{more}; {self.method.rule!r}, {rounds}"
+
+    @property
+    def elsewhere(self) -> tuple[int, int]:
+        """Numbers of cells and of batches of the reference that other sites hold, not this model."""
+        if self.pooled is None:
+            return 0, 0
+        here = self.reference
+        return self.pooled.n_cells - here.n_cells, self.pooled.n_batches - int(here.batches.size)
 
     @classmethod
     def of(
@@ -274,10 +284,11 @@ class Fit(Facts):
         return replace(base, added=self.added, moments=moments, adapter=adapter)
 
     def _check_own(self, what: str) -> None:
-        if self.pooled is not None and self.pooled.n_batches > self.reference.batches.size:
+        _, others = self.elsewhere
+        if others:
             raise BadValue(
                 f"Expected all batches of the reference in this model to {what}, found that other sites "
-                f"hold {self.pooled.n_batches - self.reference.batches.size} of them; fit all sites again."
+                f"hold {others} of them; fit all sites again."
             )
 
 

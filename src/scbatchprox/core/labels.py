@@ -23,6 +23,8 @@ __all__ = [
     "union",
 ]
 
+#: A column to keep has groups of cells: at least this many cells per value, on average.
+CELLS_PER_VALUE = 10
 #: Codes that are counted at a time.
 COUNT_BLOCK = 1 << 18
 
@@ -138,7 +140,11 @@ def population_labels(values: Any, n_cells: int) -> Labels:
 
 
 def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]:
-    """Encode the columns to keep; raise for one that cannot be lost, since it has one value."""
+    """Encode the columns to keep.
+
+    Raise for one that cannot be lost, since it has one value, and for one of numbers that hardly repeat: the
+    variance between their values is that of single cells.
+    """
     found = {}
     for name, values in columns.items():
         try:
@@ -149,6 +155,12 @@ def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]
         if labels.batches.size < 2:
             raise BadValue(
                 f"Expected a column with two values or more to keep, found one value in {str(name)!r}."
+            )
+        if n_cells < CELLS_PER_VALUE * labels.batches.size:
+            raise BadValue(
+                f"Expected groups of cells in the column {str(name)!r} to keep, on average at least "
+                f"{CELLS_PER_VALUE} cells per value, found {labels.batches.size:,} values in {n_cells:,} "
+                f"cells; pandas.cut makes groups of numbers."
             )
         found[str(name)] = labels
     return found

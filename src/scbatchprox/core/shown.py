@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-__all__ = ["Changed", "Facts", "count", "names"]
+__all__ = ["Changed", "Facts", "count", "names", "one_line"]
 
 #: Names that are printed of a list.
 NAMED = 4
+# Control characters start commands to a terminal, such as "clear the screen". Others break a line or
+# reverse the order of text. Surrogates stand for bytes of file names that are not UTF-8.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class Facts:
@@ -43,6 +49,17 @@ def count(number: int, what: str, several: str | None = None) -> str:
 
 def names(values: Sequence[Any], most: int = NAMED) -> str:
     """Return the first few names of a list, and how many more there are."""
-    shown = ", ".join(str(value) for value in values[:most])
+    shown = ", ".join(one_line(value) for value in values[:most])
     more = len(values) - most
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def one_line(text: object) -> str:
+    r"""Return text in one line that a terminal prints as it is; other characters are shown as ``\xNN``."""
+    return _UNSAFE.sub(lambda found: _code(ord(found[0])), str(text))
+
+
+def _code(number: int) -> str:
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name
+        number -= 0xDC00
+    return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"

@@ -17,7 +17,13 @@ from ..targets.population.registration import Consensus, matches
 from ..targets.population.target import PopulationTarget
 from .limits import MIN_MATCHED, PARTNER_DISTANCE
 
-__all__ = ["Evidence", "evidence", "evidence_of"]
+__all__ = ["APART", "Evidence", "evidence", "evidence_of"]
+
+#: The reason for care with a batch that was aligned by its mean; such a batch has no ``partners``.
+APART = (
+    "it lies apart from all others: only its mean and shape support moving it, and whether its cells have "
+    "partners is unknown"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,14 @@ class Evidence:
     matched: Floats
     by_mean: np.ndarray
     consensus: Consensus
+
+    @property
+    def partners(self) -> Floats:
+        """(B,) ``matched``, but NaN for a batch that was aligned by its mean.
+
+        It was moved onto the others first, so that populations lie near its own now says nothing.
+        """
+        return np.where(self.by_mean, np.nan, self.matched)
 
 
 def evidence(fit: Fit, some: Cells, seed: int = 0) -> Evidence:

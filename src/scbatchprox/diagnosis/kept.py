@@ -54,6 +54,16 @@ class Kept:
         return cls(name, *(float(table[f"{name} {what}"].iloc[0]) for what in MEASURES))
 
     @property
+    def sentence(self) -> str:
+        """Both numbers in words."""
+        if np.isnan(self.removed):
+            then = "there is hardly any variance between its values to remove"
+        else:
+            gone = f"{abs(self.removed):.0%} of the variance between its values"
+            then = f"{gone} is {'removed' if self.removed >= 0 else 'added'}"
+        return f"{self.name}: batches tell {max(self.confounded, 0.0):.0%} of it; {then}"
+
+    @property
     def against(self) -> str | None:
         """The reason to leave the batches alone, if there is one."""
         if self.confounded >= CONFOUNDED and self.removed > MUCH_REMOVED:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import html
-import math
 import shutil
 import textwrap
 from typing import Any
 
 import pandas as pd
 
-from ..core.shown import names
+from ..core.narrow import narrow_table
+from ..core.shown import count, names
+from .kept import MEASURES, Kept
+from .levels import LEVELS, level_of
 
-__all__ = ["Diagnosis"]
+__all__ = ["Diagnosis", "diagnosis_lines", "verdict_lines"]
 
-#: Batches that are printed, at most; and of those with one verdict, the names that are.
-ROWS, NAMED = 40, 12
+#: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
+ROWS, VERDICTS, NAMED = 40, 12, 12
 #: Columns of the screen, at most, that sentences are wrapped at.
 WIDEST = 110
 
@@ -30,56 +32,84 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
     def __repr__(self) -> str:
         if "verdict" not in self.columns:
             return str(pd.DataFrame(self))
-        width = min(shutil.get_terminal_size().columns, WIDEST)
-        lines = [
-            line
-            for verdict, batches in self.by_verdict().items()
-            for line in textwrap.wrap(f"{batches}: {verdict}", width, subsequent_indent="    ")
-        ]
-        return "\n".join([*_table(pd.DataFrame(self).drop(columns="verdict")), "", *lines])
+        return "\n".join(diagnosis_lines(self, shutil.get_terminal_size().columns))
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
         if "verdict" not in self.columns:
             return str(pd.DataFrame(self)._repr_html_())
-        numbers = pd.DataFrame(self).drop(columns="verdict")
-        table = numbers.to_html(max_rows=ROWS, float_format="{:.2f}".format, na_rep="-", border=0)
-        verdicts = "".join(
-            f"<li><b>{html.escape(batches)}</b>: {html.escape(verdict)}</li>"
-            for verdict, batches in self.by_verdict().items()
-        )
-        return f"{table}<ul>{verdicts}</ul>"
-
-    def by_verdict(self) -> dict[str, str]:
-        """Return each verdict and the batches that it is on, as a text; the most common one first."""
-        found: dict[str, list[str]] = {}
-        for batch, verdict in self["verdict"].items():
-            found.setdefault(str(verdict), []).append(str(batch))
-        return {
-            verdict: names(batches, NAMED)
-            for verdict, batches in sorted(found.items(), key=lambda item: -len(item[1]))
-        }
+        numbers, left = _numbers(self)
+        table = numbers.to_html(float_format="{:.2f}".format, na_rep="-", border=0)
+        notes = "".join(f"<p>{html.escape(text)}</p>" for text in (*left, *_kept(self)))
+        verdicts, others = _by_verdict(self)
+        items = [
+            f"<b>{html.escape(batches)}</b>: {html.escape(verdict)}"
+            for verdict, batches in verdicts.items()
+        ]
+        listed = "".join(f"<li>{item}</li>" for item in (*items, *map(html.escape, others)))
+        return f"{table}{notes}<ul>{listed}</ul>"
 
 
-def _table(numbers: pd.DataFrame) -> list[str]:
-    """Return the lines of a table whose headers have one word per line, so that it is narrow."""
-    rows = numbers if len(numbers) <= ROWS else numbers.iloc[:ROWS]
-    columns = [["", *map(str, rows.index)]]
-    columns += [[str(name), *map(_number, rows[name])] for name in rows if rows[name].notna().any()]
-    heads = [cells[0].replace("_", " ").split() for cells in columns]
-    deep = max(map(len, heads))
-    lines = [""] * (deep + len(rows))
-    for number, (head, cells) in enumerate(zip(heads, columns, strict=True)):
-        column = [""] * (deep - len(head)) + head + cells[1:]
-        wide = max(map(len, column))
-        for i, text in enumerate(column):
-            lines[i] += "  " + text.rjust(wide) if number else text.ljust(wide)
-    more = len(numbers) - len(rows)
-    return [*(line.rstrip() for line in lines), *([f"and {more:,} more batches"] if more else [])]
+def diagnosis_lines(table: pd.DataFrame, width: int) -> list[str]:
+    """Return a diagnosis as text for a screen: numbers, what happens to columns to keep, verdicts."""
+    numbers, left = _numbers(table)
+    notes = [*left, *(line for text in _kept(table) for line in _wrapped(text, width))]
+    return [*narrow_table(numbers, width), *notes, "", *verdict_lines(table, width)]
 
 
-def _number(value: Any) -> str:
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.2f}"
-    return f"{value:,}"
+def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
+    """Return the verdicts as text for a screen, the worst first, each with the batches that it is on."""
+    verdicts, others = _by_verdict(table)
+    sentences = (f"{batches}: {verdict}" for verdict, batches in verdicts.items())
+    return [*(line for text in sentences for line in _wrapped(text, width)), *others]
+
+
+def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the numbers that differ between batches, and a sentence if some batches are left out."""
+    kept = [f"{name} {what}" for name in _kept_names(table) for what in MEASURES]
+    numbers = pd.DataFrame(table).drop(columns=["verdict", *kept])
+    more = len(table) - ROWS
+    if more <= 0:
+        return numbers, []
+    worst = sorted(range(len(table)), key=lambda row: _badness(table["verdict"].iloc[row]))[:ROWS]
+    return numbers.iloc[worst], [
+        f"and {count(more, 'more batch', 'more batches')}; those with the worst verdicts are shown"
+    ]
+
+
+def _kept(table: pd.DataFrame) -> list[str]:
+    return [Kept.of(table, name).sentence for name in _kept_names(table)]
+
+
+def _kept_names(table: pd.DataFrame) -> list[str]:
+    """Return the columns to keep: their numbers are the same for all batches."""
+    found = [str(name) for name in table]
+    starts = (name.removesuffix(f" {MEASURES[0]}") for name in found)
+    return [name for name in starts if all(f"{name} {what}" in found for what in MEASURES)]
+
+
+def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
+    """Return each verdict and its batches, as a text, and a sentence if some verdicts are left out.
+
+    The worst verdicts are first, and among those the most common ones.
+    """
+    found: dict[str, list[Any]] = {}
+    for batch, verdict in table["verdict"].items():
+        found.setdefault(str(verdict), []).append(batch)
+    order = sorted(found, key=lambda verdict: (_badness(verdict), -len(found[verdict])))
+    # The best is the last that may be left out: it is one verdict on many batches.
+    shown = order if len(order) <= VERDICTS else [*order[: VERDICTS - 1], order[-1]]
+    others = [verdict for verdict in order if verdict not in shown]
+    batches = sum(len(found[verdict]) for verdict in others)
+    more = f"and {count(len(others), 'more verdict')} on {count(batches, 'batch', 'batches')}"
+    return {verdict: names(found[verdict], NAMED) for verdict in shown}, [more] * bool(others)
+
+
+def _badness(verdict: str) -> int:
+    """Return a smaller number for a worse level."""
+    return -LEVELS.index(level_of(verdict, LEVELS[0]))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, min(width, WIDEST), subsequent_indent="    ", break_on_hyphens=False)

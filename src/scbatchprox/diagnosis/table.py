@@ -12,12 +12,12 @@ from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.fit import Fit
 from ..core.labels import Labels
-from ..core.shown import names
+from ..core.shown import count, names
 from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..targets.population.find import looked_at
-from .evidence import Evidence, evidence
+from .evidence import APART, Evidence, evidence
 from .groups import CENTRE_GROUPS, groups_of
 from .kept import MEASURES, Kept, kept_columns
 from .levels import LEAVE_ALONE, SAFE, WITH_CARE, level_of
@@ -63,18 +63,22 @@ def diagnosis(
             "moved": movement["relative"].to_numpy(),
             "scale_min": movement["scale_min"].to_numpy(),
             "scale_max": movement["scale_max"].to_numpy(),
-            "matched": found.matched[at],
-            "composition": composition[at],
+            "matched": found.partners[at],
+            "composition": np.where(cells.labels.n < MIN_CELLS, np.nan, composition[at]),
             "distinct": distinct,
             "neighbours_kept": _neighbours_kept(fit.adapter, some),
         },
         index=movement.index,
     )
     by_moments = not fit.method.rule.registers
-    table["verdict"] = [
-        _verdict(row, by_moments, by_mean)
-        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
-    ]
+    table["verdict"] = (
+        [
+            _verdict(row, by_moments, by_mean)
+            for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
+        ]
+        if fit.moments.batches.size + fit.elsewhere[1] > 1
+        else f"{LEAVE_ALONE}: there is no other batch to align it with"
+    )
     return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
 
 
@@ -216,14 +220,17 @@ def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
             f"leave alone: its composition is very different from that of the others ({variation:.2f}), and "
             f"a target that moves whole batches would merge different populations"
         )
-    if not by_moments and variation > DIFFERENT and overlap and row["n_cells"] >= MIN_CELLS:
+    if not by_moments and variation > DIFFERENT and overlap:
         return (
             f"leave alone: its composition differs ({variation:.2f}), and populations overlap too much to be "
             f"matched ({row['distinct']:.0%} of the variance is between groups of them)"
         )
     care = []
+    if row["n_cells"] < MIN_CELLS:
+        cells = count(row["n_cells"], "cell")
+        care.append(f"it has {cells}, too few to know its composition")
     if by_mean:
-        care.append("it lies apart from all others, and only its mean and shape support moving it")
+        care.append(APART)
     elif unmatched > MANY_UNMATCHED:
         care.append(f"{unmatched:.0%} of its cells have no partner in other batches")
     if by_moments and variation > DIFFERENT:

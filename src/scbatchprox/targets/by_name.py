@@ -24,7 +24,14 @@ def target_of(target: str | TargetRule) -> TargetRule:
         return TARGETS[target]()
     if isinstance(target, str | type) or not hasattr(target, "aim"):
         names = ", ".join(map(repr, TARGETS))
+        found, hint = repr(target), ""
+        if hasattr(target, "shape") or hasattr(target, "obsm"):  # cells, whose repr is a page
+            found = type(target).__name__
+            hint = (
+                "; for an AnnData call scbatchprox.refine(adata, 'batch'), for an array "
+                "BatchProx().fit_transform(Z, batch=labels)"
+            )
         raise BadValue(
-            f"Expected target to be one of {names} or a target object, found {target!r}."
+            f"Expected target to be one of {names} or a target object, found {found}{hint}."
         )
     return target

@@ -30,8 +30,8 @@ def method_of(
     If there is a consensus of an earlier fit, the constants of the target are those that it was made with:
     a later release may have other defaults.
     """
-    weights = Weights(lambda_target, mu, lambda_id)
     rule: Any = target_of(target)
+    weights = Weights(lambda_target, mu, lambda_id)
     if consensus is not None and hasattr(rule, "settings"):
         rule = replace(rule, settings=consensus.settings)
     number = rule.default_rounds if rounds == "auto" else check_rounds(rounds)

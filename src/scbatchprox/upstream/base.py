@@ -14,6 +14,7 @@ import anndata as ad
 import numpy as np
 
 from .._version import __version__
+from ..core.shown import Facts, count
 from .counts import Counts
 from .genes import MIN_SHARED, GeneReport
 
@@ -25,8 +26,8 @@ KIND = "upstream"
 RECORD = "upstream"
 
 
-@dataclass(frozen=True, eq=False)
-class Embedded:
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedded(Facts):
     """Coordinates of cells, the missing genes, and a record for ``uns``.
 
     Attributes
@@ -54,6 +55,12 @@ class Embedded:
     report: GeneReport
     record: dict[str, Any]
 
+    def _facts(self) -> str:
+        n_cells, n_dims = self.Z.shape
+        genes = f"{self.report.n_found:,} of {count(self.report.n_genes, 'gene')}"
+        size = f"{count(n_cells, 'cell')}, {count(n_dims, 'coordinate')}"
+        return f"{size} from {genes}; {_short(self.record[RECORD])}"
+
     def write(self, adata: ad.AnnData, key_added: str | None = None) -> None:
         """Write the coordinates to ``obsm`` and the record to ``uns``; by default as X_pca or X_scvi."""
         key = f"X_{self.record['method']}" if key_added is None else key_added
@@ -61,7 +68,12 @@ class Embedded:
         adata.uns[key] = self.record
 
 
-class Upstream(ABC):
+def _short(fingerprint: str) -> str:
+    """The beginning of a fingerprint, which is enough to tell it from others."""
+    return fingerprint[: fingerprint.index(":") + 9]
+
+
+class Upstream(Facts, ABC):
     """A fixed reference: it embeds new cells, and its own cells keep their coordinates.
 
     Examples
@@ -75,6 +87,10 @@ class Upstream(ABC):
     """
 
     method: ClassVar[str]
+
+    def _facts(self) -> str:
+        genes = count(self.n_genes, "gene")
+        return f"{count(self.n_dims, 'coordinate')} from {genes}; {_short(self.fingerprint)}"
 
     @property
     @abstractmethod

@@ -10,14 +10,15 @@ import pandas as pd
 
 from ..choices import MIN_SHARED
 from ..core.checks import check_number, some_of
+from ..core.shown import Facts
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 
 __all__ = ["MIN_SHARED", "GeneReport", "check_distinct", "positions", "require_shared"]
 
 
-@dataclass(frozen=True)
-class GeneReport:
+@dataclass(frozen=True, repr=False)
+class GeneReport(Facts):
     """Genes of the reference that new data lacks.
 
     Attributes
@@ -47,10 +48,17 @@ class GeneReport:
     weight_lost: float | None = None
     counts_lost: float | None = None
 
+    @property
+    def n_found(self) -> int:
+        """Number of genes that the data has."""
+        return self.n_genes - len(self.missing)
+
+    def _facts(self) -> str:
+        return str(self).rstrip(".")
+
     def __str__(self) -> str:
         """Return a sentence for the user."""
-        found = self.n_genes - len(self.missing)
-        sentence = f"{found:,} of the reference's {self.n_genes:,} genes were found"
+        sentence = f"{self.n_found:,} of the reference's {self.n_genes:,} genes were found"
         if self.missing:
             weight = "" if self.weight_lost is None else f" ({self.weight_lost:.1%} of the weight)"
             sentence += (

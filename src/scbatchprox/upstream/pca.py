@@ -48,7 +48,7 @@ __all__ = ["PCAUpstream"]
 _TENSORS = ("share", "used", "mean", "loadings", "variance")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PCAUpstream(Upstream):
     """A fixed PCA of log-normalised counts.
 

@@ -40,7 +40,7 @@ FOR_SURGERY: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScviUpstream(Upstream):
     """A fixed scVI model; surgery returns a new one.
 

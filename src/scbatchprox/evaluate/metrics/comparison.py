@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from ...core.narrow import Tabled
+from ...core.shown import count, names
 from ...errors import BadValue
 from ...progress import Progress, silent
 from .overview import scores
@@ -17,8 +19,8 @@ from .stability_table import stability
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Tabled):
     """Scores of embeddings, and how far cells moved from the first to each of the others.
 
     Attributes
@@ -41,6 +43,15 @@ class Comparison:
 
     scores: pd.DataFrame
     stability: pd.DataFrame
+
+    def _facts(self) -> str:
+        return (
+            f"{count(self.scores.shape[1], 'embedding')} ({names(list(self.scores))}), "
+            f"{count(len(self.scores), 'score')}; change and stability have more"
+        )
+
+    def _table(self) -> pd.DataFrame:
+        return self.scores
 
     @property
     def change(self) -> pd.DataFrame:

@@ -14,6 +14,8 @@ from ...cells.file import CHUNK_BYTES
 from ...cells.keys import as_keys, batch_labels
 from ...core.checks import check_embedding, one_of, some_of
 from ...core.labels import Labels
+from ...core.narrow import Tabled
+from ...core.shown import count
 from ...errors import BadKey, BadValue
 from ...io.damaged import naming
 from ...io.formats import CellFile, kind_of, open_cells
@@ -29,8 +31,8 @@ __all__ = ["Scored", "evaluate_file"]
 _BY_NAME = (".h5ad", ".zarr", ".npz")
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
+@dataclass(frozen=True, eq=False, repr=False)
+class Scored(Tabled):
     """Scores of the embeddings of a file, and the labels of the scored cells.
 
     Attributes
@@ -48,6 +50,12 @@ class Scored:
     cell_type: Labels
     n_in_file: int
     n_unlabelled: int
+
+    def _facts(self) -> str:
+        return f"{self.n_cells:,} of {count(self.n_in_file, 'cell')}; {self.comparison._facts()}"
+
+    def _table(self) -> pd.DataFrame:
+        return self.comparison._table()
 
     @property
     def n_cells(self) -> int:

@@ -11,8 +11,8 @@ import pandas as pd
 import scipy.sparse as sp
 from anndata.io import read_elem, sparse_dataset
 
-from ...core.checks import require_columns, some_of
-from ...errors import BadKey, BadValue
+from ...core.checks import absent_embedding, require_columns
+from ...errors import BadValue
 from ..damaged import check_fits, reading
 from .base import Rows
 from .encoding import BLOCK_LABELS, Encoder
@@ -50,9 +50,7 @@ def _rows(group: Any, use_rep: str, path: Path) -> Rows:
     elif use_rep == "X" and "X" in group:
         element = child(group, "X")
     else:
-        raise BadKey(
-            f"Expected use_rep in obsm, found no {use_rep!r}; available: {some_of(obsm, most=20)}."
-        )
+        raise absent_embedding(use_rep, obsm)
     kind = element.attrs.get("encoding-type", "array")
     if kind in ("csr_matrix", "csc_matrix"):
         check_stored(element, use_rep)
@@ -85,7 +83,7 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
         internal = ("_index", "__categories")
         names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
         available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-        require_columns(keys, available)
+        require_columns(keys, available, "all columns of labels")
         return pd.DataFrame({key: _column(obs, key) for key in keys})
 
 
