@@ -216,7 +216,7 @@ def test_the_command_writes_a_report(plain, tmp_path):
     error = run(*words, "-o", path, code=2).stderr
     assert "Expected different files for IN and --out" in error
     error = run(*[*words[:4], "--label-key", "kind"], "-o", out, code=2).stderr
-    assert "Expected columns of labels in obs, found no column 'kind'" in error
+    assert "Expected all columns of labels in obs, found no column 'kind'" in error
 
 
 def test_a_missing_bokeh_is_named():
@@ -338,3 +338,8 @@ def test_too_few_cells_for_a_umap():
     page = report(make_cells(12, batches=["one"]), "batch")
     assert "principal axes" in page
     assert "There is only one batch" in page
+
+
+def test_a_misspelt_option():
+    with pytest.raises(TypeError, match=r"found 'tagret'; available: .*view.*target"):
+        report(make_cells(), "batch", tagret="moment")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..api.estimator import BatchProx
+from ..api.options import check_options
 from ..cells.keys import as_keys
 from ..core.checks import one_of
 from ..diagnosis.look import sample_sizes
@@ -98,6 +99,7 @@ def report(
     >>> "</html>" in page
     True
     """
+    check_options(params, report)
     one_of("view", view, VIEWS)
     if out is not None:
         out = _checked(Path(out))

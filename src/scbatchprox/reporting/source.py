@@ -90,10 +90,7 @@ def opened(
         return
     with ExitStack() as stack:
         found = open_job(data, batch_key, use_rep, key_added, None, labels, columns=columns)
-        try:
-            job = stack.enter_context(found)
-        except BadKey as error:  # its message says "batch_key"
-            raise BadKey(str(error).replace("batch_key", "columns of labels")) from None
+        job = stack.enter_context(found)
         yield _of_job(job, LocalCells(job, progress, sample_sizes(job.labels.n)))
 
 
@@ -142,7 +139,7 @@ def _of_anndata(
 ) -> Source:
     found = find_embedding(adata, use_rep)
     adata, obs, use_rep, Z = found.adata, found.obs, found.key, check_cells(found.Z)
-    require_columns(columns, (key for key in obs if key in obs.columns), "columns of labels")
+    require_columns(columns, (key for key in obs if key in obs.columns), "all columns of labels")
     batch = Labels.of(in_memory(batch_labels(obs, as_keys(batch_key))), adata.n_obs)
     key = found.result_key(key_added)
 
