@@ -28,7 +28,7 @@ class TestWrongUse:
             (["--batch-key", "batch", "--in-place", "--keep", "site", "--no-diagnose"],
              "Expected --keep only with a diagnosis, which it is a part of, found --no-diagnose."),
             (["--batch-key", "use_rep", "--in-place"],
-             "Expected all columns of labels in obs, found no column 'use_rep'"),
+             "Expected columns of labels in obs, found no column 'use_rep'"),
             (["--batch-key", "batch", "--in-place", "--population-key", "site", "--target", "moment"],
              "--target population"),
             (["--batch-key", "batch", "--in-place", "--rounds", "many"], "or 'auto', found 'many'"),
