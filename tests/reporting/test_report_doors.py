@@ -216,7 +216,7 @@ def test_the_command_writes_a_report(plain, tmp_path):
     error = run(*words, "-o", path, code=2).stderr
     assert "Expected different files for IN and --out" in error
     error = run(*[*words[:4], "--label-key", "kind"], "-o", out, code=2).stderr
-    assert "Expected all columns of labels in obs, found no column 'kind'" in error
+    assert "Expected columns of labels in obs, found no column 'kind'" in error
 
 
 def test_a_missing_bokeh_is_named():

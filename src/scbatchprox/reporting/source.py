@@ -139,7 +139,7 @@ def _of_anndata(
 ) -> Source:
     found = find_embedding(adata, use_rep)
     adata, obs, use_rep, Z = found.adata, found.obs, found.key, check_cells(found.Z)
-    require_columns(columns, (key for key in obs if key in obs.columns), "all columns of labels")
+    require_columns(columns, (key for key in obs if key in obs.columns), "columns of labels")
     batch = Labels.of(in_memory(batch_labels(obs, as_keys(batch_key))), adata.n_obs)
     key = found.result_key(key_added)
 
