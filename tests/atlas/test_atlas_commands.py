@@ -232,7 +232,7 @@ class TestCommands:
             (["diff", "lung", "1", "7"], "found 7; available: 1 to 2"),
             (["rollback", "lung", "7"], "found 7; available: 1 to 2"),
             (["init", "lung"], "new or empty folder"),
-            (["init", "x", "--mu", "-1"], "Expected mu"),
+            (["init", "x", "--mu", "-1"], "Expected --mu"),
         ],
     )  # fmt: skip
     def test_wrong_use_is_one_sentence(self, files, arguments, sentence, monkeypatch):

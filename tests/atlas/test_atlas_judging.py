@@ -138,7 +138,7 @@ class TestJudging:
             assert content(path) == before
         command = ["atlas", "add", path, tmp_path / "x.npz", "--batch-key", "donor"]
         assert (
-            "nothing was added, force=True (--force)" in command_line.run(*command, code=2).stderr
+            "nothing was added, --force adds it anyway" in command_line.run(*command, code=2).stderr
         )
         assert content(path) == before
         assert command_line.run(*command, "--force").exit_code == 0
