@@ -17,7 +17,8 @@ ALL = [
 RUN = [
     "README.md", "docs/atlas.md", "docs/data.md", "docs/files.md", "docs/plots.md", "docs/populations.md",
     "docs/upstream.md", "docs/index.md", "docs/start.md", "docs/howto/dask.md",
-    "docs/howto/larger_than_memory.md", "docs/report.md", "docs/results/README.md", "docs/tutorials/scvi_and_harmony.md",
+    "docs/howto/larger_than_memory.md", "docs/report.md", "docs/results/README.md",
+    "docs/tutorials/scvi_and_harmony.md",
 ]  # fmt: skip
 HOURS = "takes hours; make experiments-quick runs every experiment in small"
 #: Commands that are not run: what they begin with, and why. The first that fits counts.

@@ -166,7 +166,7 @@ class TestBadInput:
                 "Expected the name of a data set or an .h5ad file, found 'pbmc5'",
             ),
             (["--data", folder / "mine.h5ad"], "available: 'donor', 'annotation'"),
-            (["--data-dir", tmp_path / "none"], "Expected data_dir to be a folder"),
+            (["--data-dir", tmp_path / "none"], "Expected --data-dir to be a folder"),
         ):
             assert found in run("bench", "classify", "--out", tmp_path, *words, code=2).output
 

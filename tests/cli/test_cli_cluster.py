@@ -78,7 +78,7 @@ class TestCluster:
     def test_adam_and_tables_are_refused(self, path, adata, tmp_path):
         done = run("refine", path, "--batch-key", "batch", "--in-place", "--dask", "--solver", "adam",
                    code=2)  # fmt: skip
-        assert "solver='exact' works" in done.stderr
+        assert "--solver exact works" in done.stderr
         pd.DataFrame(adata.obsm["X_pca"]).add_prefix("PC").assign(batch="a").to_csv(
             tmp_path / "t.csv"
         )

@@ -180,7 +180,7 @@ class TestBadInput:
         assert "found no 'X_umap'; available: 'X_pca', 'X_pca_batchprox'" in printed
         options = ("--batch-key", "sample", "--label-key", "kind", "--reps", "X_pca")
         printed = run(path, *options, code=2).output
-        assert "Expected label_key in obs, found no column 'kind'" in printed
+        assert "Expected --label-key in obs, found no column 'kind'" in printed
         assert "'sample', 'site', 'type'" in printed
 
     def test_names_that_make_no_sense(self, path, tmp_path):

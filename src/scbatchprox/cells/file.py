@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..core.checks import check_embedding
 from ..core.labels import Labels, column_labels, population_labels
-from ..errors import BadValue, NotFinite
+from ..errors import BadKey, BadValue, NotFinite
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, Rows, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
@@ -110,7 +110,12 @@ def open_job(
         also = [key for key in (population_key, *kept, *columns) if key is not None]
         source = file.path if labels is None else labels
         with naming(source, file.path):
-            obs = file.obs(list(dict.fromkeys(keys + also)))
+            try:
+                obs = file.obs(list(dict.fromkeys(keys + also)))
+            except BadKey:
+                one = [] if population_key is None else [population_key]
+                _check_columns(file, {"population_key": one, "keep": kept})
+                raise
         with naming(file.path):
             rows = file.embedding(use_rep)
             check_embedding(rows[0:1])
@@ -139,6 +144,15 @@ def open_job(
         )  # fmt: skip
         with _naming_cells(file.path):
             yield job
+
+
+def _check_columns(file: CellFile, given: Mapping[str, Sequence[str]]) -> None:
+    """Raise an error that names the option whose column is absent; files only know of ``batch_key``."""
+    for option, names in given.items():
+        try:
+            file.obs(names)
+        except BadKey as error:
+            raise BadKey(str(error).replace("batch_key", option)) from None
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
         internal = ("_index", "__categories")
         names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
         available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-        require_columns(keys, available, "columns of labels")
+        require_columns(keys, available)
         return pd.DataFrame({key: _column(obs, key) for key in keys})
 
 
