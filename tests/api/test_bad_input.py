@@ -265,3 +265,12 @@ def test_parameters(options, message):
 def test_options_of_the_moment_target(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         MomentTarget(**options)
+
+
+def test_warnings_point_at_the_callers_line():
+    Z, barcodes = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) // 2
+    with pytest.warns(UserWarning, match="look like barcodes") as caught:
+        BatchProx().fit(Z, batch=barcodes)
+    with pytest.warns(UserWarning, match="look like barcodes") as wrapped:
+        BatchProx().fit_transform(Z, batch=barcodes)  # scikit-learn wraps it
+    assert {warning.filename for warning in [*caught, *wrapped]} == {__file__}

@@ -233,7 +233,7 @@ def warn_user(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level - 1)
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def _ours(module: str) -> bool:

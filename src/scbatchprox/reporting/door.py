@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..api.estimator import BatchProx
 from ..api.options import check_options
-from ..cells.keys import as_keys
+from ..cells.keys import as_names
 from ..core.checks import one_of
 from ..diagnosis.look import sample_sizes
 from ..errors import BadValue, MissingExtra
@@ -109,7 +109,7 @@ def report(
     from .page import page
     from .source import opened
 
-    kept = as_keys(keep, "column to keep") if keep else []
+    kept = as_names(keep)
     named = (label_key, population_key, *kept)
     columns = list(dict.fromkeys(name for name in named if name is not None))
     rule = target_of(BatchProx(**params).target)

@@ -21,7 +21,11 @@ __all__ = [
 COLUMNS: dict[str, tuple[str, str, str]] = {
     "n_cells": ("cells", "number of cells", "{:,.0f}"),
     "moved": ("moved", "how far cells move, as a part of the batch's spread", "{:.2f}"),
-    "matched": ("matched", "part of its cells with a partner in other batches", "{:.0%}"),
+    "matched": (
+        "matched",
+        "part of its cells with a partner in other batches; – if it lies apart",
+        "{:.0%}",
+    ),
     "composition": (
         "composition",
         "how much its composition differs from the others': 0 equal, 1 nothing in common",
