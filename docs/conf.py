@@ -9,6 +9,9 @@ import sys
 from importlib import import_module
 from importlib.metadata import metadata
 from pathlib import Path
+from typing import Any
+
+from myst_nb.core import render
 
 about = metadata("scbatchprox")
 project = "scBatchProx"
@@ -52,6 +55,22 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 180
 nb_merge_streams = True
+_merge = render.coalesce_streams
+
+
+def _merge_parts(outputs: list[Any]) -> list[Any]:
+    """Join what a command printed: it comes in parts, and myst-nb would end each with a new line."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output["output_type"] == "stream" and last.get("name") == output["name"]:
+            last["text"] += output["text"]
+        else:
+            joined.append(output)
+    return list(_merge(joined))
+
+
+render.coalesce_streams = _merge_parts
 
 # Reference
 templates_path = ["_templates"]
