@@ -58,7 +58,7 @@ def facts(text):
 
 
 @pytest.mark.parametrize("page", pages.RUN)
-@pytest.mark.filterwarnings("default")  # commands print warnings
+@pytest.mark.filterwarnings("default", "ignore::DeprecationWarning")  # as Python does for a command
 def test_examples_run(page, tmp_path, monkeypatch):
     run(page, [], tmp_path, monkeypatch)
 
@@ -71,7 +71,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
         if (found := pages.markers(page))
     ],
 )
-@pytest.mark.filterwarnings("default")  # warnings of other packages
+@pytest.mark.filterwarnings("default", "ignore::DeprecationWarning")  # as Python does for a command
 def test_examples_that_need_other_packages_run(page, markers, tmp_path, monkeypatch):
     run(page, markers, tmp_path, monkeypatch)
 

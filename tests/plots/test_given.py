@@ -68,6 +68,7 @@ def test_a_modality_by_itself(mdata):
 @pytest.mark.parametrize("batch_key", ["donor", "prot:batch"])
 def test_batches_that_a_modality_does_not_have(mdata, batch_key):
     """Its own column "batch" has other labels than "prot:batch"."""
+    mdata.obs["prot:batch"] = mdata["prot"].obs["batch"].to_numpy()  # as mudata does before 0.4
     refine(mdata, batch_key, use_rep="rna:X_pca")
     with pytest.raises(KeyError, match=f"no column '{batch_key}'; available: 'batch'.*batch_key="):
         pl.before_after(mdata["rna"], basis=(0, 1))
