@@ -52,9 +52,13 @@ bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and to
 test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit, harmonypy or mudata
 	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or interop or scvi or memory"
 
+# The demo without Flower is a part of `make test`.
+FLOWER_TESTS := tests/federated/flower tests/federated/test_demo.py \
+  --deselect 'tests/federated/test_demo.py::test_three_sites_equal_one_place[folder]'
 test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
-	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal tests/federated/flower tests/federated/test_demo.py \
-	  --deselect 'tests/federated/test_demo.py::test_three_sites_equal_one_place[folder]'
+	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal $(FLOWER_TESTS) || \
+	  { echo "Processes of Flower are timed: what failed is run once more, alone."; \
+	    $(FLOWER)/bin/python -m pytest -q --last-failed --last-failed-no-failures none $(FLOWER_TESTS); }
 
 test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is installed by apt-get if root runs this
 	@command -v chromium || command -v google-chrome || { [ "$$(id -u)" = 0 ] && command -v apt-get && \

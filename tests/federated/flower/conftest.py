@@ -200,7 +200,7 @@ class Loopback:
             if process.poll() is None:
                 process.terminate()
         _until(lambda: [p.poll() for p in self.running.values()].count(None) == 0, 25)
-        _until(lambda: not self.processes(), 15)
+        _until(lambda: not self.processes(), 30)
 
     def kill(self):
         for process in self.processes():
@@ -217,9 +217,16 @@ def _parent(process):
         return 0
 
 
+def _holds(condition):
+    try:
+        return condition()
+    except FileNotFoundError:  # a file was moved between its listing and its reading
+        return False
+
+
 def _until(condition, seconds):
     end = time.monotonic() + seconds
-    while not condition():
+    while not _holds(condition):
         assert time.monotonic() < end, "not in time"
         time.sleep(0.1)
 

@@ -127,7 +127,8 @@ def test_silent_and_killed_sites(loopback):
     # It wakes up, and another is killed meanwhile.
     loopback.running["b"].kill()
     loopback.signal("c", signal.SIGCONT)
-    loopback.until(lambda: code("a") in loopback.inbox("c"), 60)
+    # A connection that was lost is tried again after two minutes at the latest.
+    loopback.until(lambda: code("a") in loopback.inbox("c"), 150)
     loopback.until(lambda: code("c") in loopback.inbox("a"), 60)
     assert len(loopback.processes("leash")) == 2  # the supernode of the killed one has ended
 
