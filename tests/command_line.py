@@ -1,6 +1,7 @@
 """Runs commands, in this process or in a new one."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -27,3 +28,18 @@ def command(*arguments, **options):
         [sys.executable, "-m", "scbatchprox", *map(str, arguments)],
         capture_output=True, text=True, **options,
     )  # fmt: skip
+
+
+def printed_on(terminal):
+    """All bytes that are written to a pseudo-terminal, which is then closed."""
+    shown = b""
+    while True:
+        try:
+            more = os.read(terminal, 4096)
+        except OSError:  # the end, on Linux
+            break
+        if not more:
+            break
+        shown += more
+    os.close(terminal)
+    return shown

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from command_line import run
+from command_line import printed_on, run
 from scbatchprox import diagnose
 
 
@@ -77,15 +77,6 @@ def on_terminal(*words):
         stderr=subprocess.DEVNULL, env=os.environ | {"COLUMNS": "80", "TERM": "dumb"},
     )  # fmt: skip
     os.close(other)
-    shown = b""
-    while True:
-        try:
-            more = os.read(main, 4096)
-        except OSError:  # the end, on Linux
-            break
-        if not more:
-            break
-        shown += more
-    os.close(main)
+    shown = printed_on(main)
     assert process.wait() == 0
     return [line.rstrip() for line in shown.decode().splitlines()]

@@ -10,7 +10,7 @@ import anndata as ad
 import numpy as np
 import pytest
 
-from command_line import command, run
+from command_line import command, printed_on, run
 from scbatchprox import BatchProx
 from scbatchprox.io.model_file import params_as_json
 
@@ -181,16 +181,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
             stderr=other, stdout=subprocess.DEVNULL, env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
         )  # fmt: skip
         os.close(other)
-        shown = b""
-        while True:
-            try:
-                more = os.read(main, 4096)
-            except OSError:
-                break
-            if not more:
-                break
-            shown += more
-        os.close(main)
+        shown = printed_on(main)
         assert process.wait() == 0
         for word in (b"moments", b"refine", b"rows/s", b"100%"):
             assert word in shown

@@ -20,7 +20,7 @@ from .limits import CONFOUNDED, MUCH_REMOVED
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MEASURES", "Kept", "kept_columns", "kept_warning"]
+__all__ = ["MEASURES", "Kept", "kept_columns", "kept_names", "kept_warning"]
 
 #: The variance between the values of a column is only judged if it is this many times what chance gives.
 MIN_SIGNAL = 3.0
@@ -86,6 +86,13 @@ class Kept:
     @property
     def _part(self) -> str:
         return f"{self.removed:.0%} of the variance between the values of {self.name!r}"
+
+
+def kept_names(table: pd.DataFrame) -> list[str]:
+    """Return the columns to keep: their numbers are the same for all batches."""
+    found = [str(name) for name in table]
+    starts = (name.removesuffix(f" {MEASURES[0]}") for name in found)
+    return [name for name in starts if all(f"{name} {what}" in found for what in MEASURES)]
 
 
 def kept_warning(table: pd.DataFrame, keep: Mapping[str, Labels]) -> str | None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..core.narrow import narrow_table
 from ..core.shown import count, names
-from .kept import MEASURES, Kept
+from .kept import MEASURES, Kept, kept_names
 from .levels import LEVELS, level_of
 
 __all__ = ["Diagnosis", "diagnosis_lines", "verdict_lines"]
@@ -67,7 +67,7 @@ def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
 
 def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the numbers that differ between batches, and a sentence if some batches are left out."""
-    kept = [f"{name} {what}" for name in _kept_names(table) for what in MEASURES]
+    kept = [f"{name} {what}" for name in kept_names(table) for what in MEASURES]
     numbers = pd.DataFrame(table).drop(columns=["verdict", *kept])
     more = len(table) - ROWS
     if more <= 0:
@@ -79,14 +79,7 @@ def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _kept(table: pd.DataFrame) -> list[str]:
-    return [Kept.of(table, name).sentence for name in _kept_names(table)]
-
-
-def _kept_names(table: pd.DataFrame) -> list[str]:
-    """Return the columns to keep: their numbers are the same for all batches."""
-    found = [str(name) for name in table]
-    starts = (name.removesuffix(f" {MEASURES[0]}") for name in found)
-    return [name for name in starts if all(f"{name} {what}" in found for what in MEASURES)]
+    return [Kept.of(table, name).sentence for name in kept_names(table)]
 
 
 def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:

@@ -20,7 +20,7 @@ from ..core.labels import Labels, column_labels, cross_counts, population_labels
 from ..core.solvers import solver_of
 from ..diagnosis.evidence import evidence
 from ..diagnosis.groups import group_counts
-from ..diagnosis.kept import MEASURES, kept_columns
+from ..diagnosis.kept import MEASURES, kept_columns, kept_names
 from ..diagnosis.table import diagnosis, with_kept
 from ..io.model_file import params_as_json
 from ..progress import Progress, silent
@@ -113,7 +113,7 @@ def _stored_table(source: Source, fit: Fit, columns: Mapping[str, Labels]) -> pd
         return table
     # Columns may have changed since: what happens to them is measured again.
     kept = kept_columns(columns, source.cells, fit.adapter)
-    if not any(str(name).endswith(tuple(f" {what}" for what in MEASURES)) for name in table):
+    if not kept_names(table):
         return with_kept(table, kept)
     now = {f"{column.name} {what}": getattr(column, what) for column in kept for what in MEASURES}
     same = set(now) <= set(table) and np.allclose(
