@@ -59,12 +59,13 @@ def _study(root: Path, n_sites: int, target: str) -> tuple[int, float, float, fl
         cells.append(Z)
     model = BatchProx(target=target)
     plan = Plan("study", "refine", tuple(folder.cards()), refine_parameters(model, D, "benchmark"))
-    sites[0].publish_plan(plan)
+    sites[0].publish_plan(plan, accepted=True)  # simulated cells
 
     def answer(site: Site, file: CellsFile) -> object:
         return contribute(
-            site, plan, file, confirmed=plan.fingerprint, write=True, wait=lambda _: _pause()
-        )
+            site, plan, file, confirmed=plan.fingerprint, accepted=True, write=True,
+            wait=lambda _: _pause(),
+        )  # fmt: skip
 
     started = time.process_time()
     with ThreadPoolExecutor(n_sites) as pool:

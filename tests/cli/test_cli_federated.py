@@ -1,16 +1,22 @@
 """``scbatchprox federated``: a study of three sites that share a folder, by commands."""
 
+import os
+import pty
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from anndata_files import read
-from command_line import answer, run
+from command_line import answer, printed_on, run
 from data import make_cells
 from scbatchprox import BatchProx
 from scbatchprox.bench.compositions import Composition
 from scbatchprox.bench.federated_demo import central_fit
 from scbatchprox.bench.simulate import simulate
+from scbatchprox.federated.disclosure import POPULATION
 
 SITES = ("east", "north", "south")
 
@@ -60,11 +66,16 @@ def options(table):
 
 @pytest.mark.parametrize("target", ["moment", "population"])
 def test_from_keys_to_refined_cells(study, tables, target):
-    plan = study.at("east", "plan", "--coordinates", 4, "--embedding", "a text", "--target", target)
+    yes = ["--yes"] * (target == "population")
+    plan = study.at(
+        "east", "plan", "--coordinates", 4, "--embedding", "a text", "--target", target, *yes
+    )
     waiting = dict.fromkeys(SITES, True)
     while any(waiting.values()):
         for site, table in tables.items():
-            found = study.at(site, "contribute", *options(table), "--confirm", plan["fingerprint"])
+            found = study.at(
+                site, "contribute", *options(table), "--confirm", plan["fingerprint"], *yes
+            )
             waiting[site] = not found["complete"]
     sums = {
         study.at(
@@ -188,3 +199,77 @@ class TestRefused:
             "--member", "south",
         )  # fmt: skip
         assert "Expected at least 3 sites, found 2" in sentence
+
+
+class TestWhatThePopulationTargetGivesAway:
+    """Who publishes or answers such a plan has read what it gives away, and has said yes."""
+
+    PLAN = ("plan", "--coordinates", 4, "--embedding", "text", "--target", "population")
+
+    def test_no_plan_without_a_yes(self, study):
+        sentence = study.refused("east", *self.PLAN)
+        assert sentence.startswith("Expected --yes for plan ")
+        assert "work out exact numbers of single sites" in sentence
+        assert not (study.share / "plans").exists()
+
+    def test_the_yes_of_one_site_is_not_that_of_another(self, study, tables):
+        plan = study.at("east", *self.PLAN, "--yes")
+        for site in SITES:
+            words = [*options(tables[site]), "--confirm", plan["fingerprint"]]
+            assert study.refused(site, "contribute", *words).startswith("Expected --yes for plan ")
+            assert not (study.share / "sums").exists()
+            assert not (study.root / site / "ledger" / plan["plan"]).exists()
+        # A fixed sentence to the others would say that the cells are at fault.
+        assert not (study.share / "codes").exists()
+        study.at(
+            "east",
+            "contribute",
+            *options(tables["east"]),
+            "--confirm",
+            plan["fingerprint"],
+            "--yes",
+        )
+        study.at("east", "contribute", *options(tables["east"]))  # asked once
+
+    def test_all_who_must_agree_are_told(self, study, tables):
+        words = [*self.PLAN, *study.where("east"), "--yes"]
+        assert POPULATION in run("federated", *words).stderr
+        found = run("federated", "status", "--folder", study.share)
+        assert POPULATION in found.stdout
+        stored = answer("federated", "status", "--folder", study.share)["plans"][0]
+        assert stored["discloses"] == POPULATION
+        fingerprint = found.stdout.split("; fingerprint ")[-1].split()[0]
+        words = [
+            *options(tables["north"]),
+            "--confirm",
+            fingerprint,
+            *study.where("north"),
+            "--yes",
+        ]
+        assert POPULATION in run("federated", "contribute", *words).stderr
+
+    def test_the_moment_target_asks_nothing(self, study, tables):
+        plan = study.at(
+            "east", "plan", "--coordinates", 4, "--embedding", "text", "--target", "moment"
+        )
+        assert "discloses" not in plan
+        study.at("east", "contribute", *options(tables["east"]), "--confirm", plan["fingerprint"])
+        assert POPULATION not in run("federated", "status", "--folder", study.share).stdout
+
+    @pytest.mark.parametrize(
+        ("typed", "code"), [(b"n\n", 2), (b"\n", 2), (b"\x04", 1), (b"y\n", 0)]
+    )
+    def test_asked_at_a_terminal(self, study, typed, code):
+        terminal, end = pty.openpty()
+        words = ["federated", *self.PLAN, *study.where("east")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scbatchprox", *map(str, words)],
+            stdin=end, stdout=end, stderr=end, env=os.environ | {"COLUMNS": "1000"},
+        )  # fmt: skip
+        os.close(end)
+        os.write(terminal, typed)
+        shown = printed_on(terminal).decode()
+        assert process.wait() == code, shown
+        assert POPULATION in shown
+        assert "Publish this plan? [y/N]" in shown
+        assert (study.share / "plans").exists() is (code == 0)

@@ -7,6 +7,7 @@ import pytest
 
 from scbatchprox.bench.federated_demo import run
 from scbatchprox.errors import InputError
+from scbatchprox.federated.disclosure import POPULATION
 
 
 def processes(mark):
@@ -36,6 +37,9 @@ def test_three_sites_equal_one_place(tmp_path, capsys, target, flower):
     printed = capsys.readouterr().out
     assert "What each party saw" in printed
     assert "largest difference to the fit to all cells in one place" in printed
+    # The demonstration promises no more than the guide.
+    assert (POPULATION in printed) is (target == "population")
+    assert "nobody" not in printed
     assert not processes(str(tmp_path))
 
 

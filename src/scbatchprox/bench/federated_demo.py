@@ -17,6 +17,7 @@ from ..api.estimator import BatchProx
 from ..cells.memory import MemoryCells
 from ..core.labels import Labels
 from ..errors import BadValue
+from ..federated.disclosure import POPULATION
 from ..federated.flower.programs import check_installed
 from ..federated.kinds.population import FEDERATED_TARGET
 from ..federated.plan import MIN_CELLS
@@ -110,10 +111,11 @@ class _Study:
         """Refine the cells of all sites."""
         pca = str(self.out / SITES[0] / "pca.safetensors")
         plan = self.one(
-            "plan", "--coordinates", str(N_COMPONENTS), "--embedding", pca, "--target", target
-        )
+            "plan", "--coordinates", str(N_COMPONENTS), "--embedding", pca, "--target", target, "--yes",
+        )  # fmt: skip
         self._wait_for(SITES[1:], [f"plans/{plan['plan'][:16]}.plan"])
-        self._answer(plan["fingerprint"], "cells.h5ad", "--batch-key", "donor")
+        # To what the population target gives away: these cells are simulated.
+        self._answer(plan["fingerprint"], "cells.h5ad", "--batch-key", "donor", "--yes")
         self._finish(plan["plan"], "cells.h5ad", "refined.h5ad", "--batch-key", "donor")
 
     def compare(self, target: str) -> dict[str, float]:
@@ -139,9 +141,13 @@ class _Study:
         print(
             f"  {where}: {len(sums)} messages of masked numbers in {rounds} rounds, {size / 1e6:.1f} MB,"
         )
-        print("    which look random without the keys; names of sites; the plans; the PCA")
-        print("  each site: the sums over all sites, and its own cells")
-        print("  nobody: cells, moments, gene counts or labels of another site")
+        print(
+            "    each of which looks random; all together add up to the sums, for which no key is needed;"
+        )
+        print("    names of sites; the plans; the PCA")
+        print("  each site: the same, and its own cells")
+        print("What can be worked out from it")
+        print(f"  {_inferred(target)}")
         return {"difference": worst, "moved": moved, "rounds": rounds, "bytes": size}
 
     def one(self, *arguments: str) -> dict[str, str]:
@@ -184,6 +190,11 @@ class _Study:
         boxes = ["--inbox", str(home / "inbox"), "--outbox", str(home / "outbox")]
         where = ["--folder", str(self.out / "share")] if self.shared else boxes
         return ["federated", *arguments, "--private", str(home / "private"), *where, "--json"]
+
+
+def _inferred(target: str) -> str:
+    """What the sums of a target are known to give away of single sites."""
+    return "no numbers of one site, that we know of" if target == "moment" else POPULATION
 
 
 def central_fit(Z: np.ndarray, batch: np.ndarray, target: str) -> np.ndarray:

@@ -21,7 +21,7 @@ __all__ = ["federated"]
 
 federated = typer.Typer(
     name="federated",
-    help="Fit over sites that cannot share cells: only sums over all sites become known.",
+    help="Fit over sites that cannot share cells: they share masked numbers, whose sums become known.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -99,18 +99,21 @@ def contribute(
     fractional: f.Fractional = False,
     min_cells: f.MinCells = None,
     allow_difference: f.AllowDifference = False,
+    yes: f.Yes = False,
     wait: f.Wait = 0.0,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Answer a plan with the cells of this site; nothing but masked sums leaves it."""
+    """Answer a plan with the cells of this site; nothing but masked numbers leaves it."""
     output = Output(quiet, verbose, as_json)
-    with output.handle_errors(), output.progress() as progress:
+    with output.handle_errors():  # before bars are drawn over the question
         from ..federated.site import Waiting
 
         site = f.site_of(private, folder, inbox, outbox)
         plan = site.folder.plan(name)
+        accepted = site.ledger.has(plan) or f.accepted(output, plan, "Answer this plan?", yes=yes)
+    with output.handle_errors(), output.progress() as progress:
         common: dict[str, Any] = {
             "confirmed": confirm,
             "permitted": allow_difference,
@@ -124,7 +127,7 @@ def contribute(
 
             _check_unused(plan, layer=layer, fractional=fractional)
             file = CellsFile(path, _needed(batch_key), use_rep, None, None, labels, population_key)
-            found = answer(site, plan, file, min_cells=min_cells, **common)
+            found = answer(site, plan, file, accepted=accepted, min_cells=min_cells, **common)
         else:
             _check_unused(
                 plan,

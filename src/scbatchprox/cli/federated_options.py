@@ -13,9 +13,11 @@ from ..errors import BadValue
 
 if TYPE_CHECKING:
     from ..federated.folder import Folder
+    from ..federated.plan import Plan
     from ..federated.site import Site, Waiting
+    from .output import Output
 
-__all__ = ["folder_of", "patience", "site_of"]
+__all__ = ["accepted", "folder_of", "patience", "site_of"]
 
 _STUDY = "Study"
 Private = Annotated[
@@ -67,6 +69,15 @@ AllowDifference = Annotated[
         rich_help_panel=_STUDY,
     ),
 ]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="Accept what a plan with the population target gives away of single sites; without it the "
+        "command asks.",
+        rich_help_panel=_STUDY,
+    ),
+]
 Wait = Annotated[
     float,
     typer.Option(
@@ -107,6 +118,16 @@ def site_of(private: Path, folder: Path | None, inbox: Path | None, outbox: Path
     from ..federated.site import Site
 
     return Site.open(private, folder_of(folder, inbox, outbox))
+
+
+def accepted(output: Output, plan: Plan, question: str, *, yes: bool) -> bool:
+    """Say what a plan gives away of single sites; whether the operator accepts that."""
+    from ..federated.disclosure import disclosed
+
+    if not disclosed(plan):
+        return False  # nothing that could be accepted
+    output.print_note(disclosed(plan))
+    return yes or output.asks(question)
 
 
 def patience(seconds: float) -> Callable[[Waiting], bool]:

@@ -68,6 +68,7 @@ def plan(
     mean_only: o.MeanOnly = False,
     strength: o.Strength = 1.0,
     seed: o.Seed = None,
+    yes: f.Yes = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -92,7 +93,7 @@ def plan(
         )
         site = f.site_of(private, folder, inbox, outbox)
         parameters = refine_parameters(model, coordinates, fingerprint(embedding), min_cells)
-        _publish(output, site, "refine", members, parameters, note)
+        _publish(output, site, "refine", members, parameters, note, yes=yes)
 
 
 def genes(
@@ -164,8 +165,11 @@ def _publish(
     members: list[str] | None,
     parameters: dict[str, Any],
     note: str,
+    *,
+    yes: bool = False,
 ) -> None:
     """Publish a plan of this site, and say how it is confirmed."""
+    from ..federated.disclosure import disclosed
     from ..federated.plan import Plan
 
     cards = (
@@ -174,9 +178,12 @@ def _publish(
         else site.folder.cards()
     )
     made: Plan = Plan(site.keys.study, kind, tuple(cards), parameters, note)
-    site.publish_plan(made)
+    site.publish_plan(made, accepted=f.accepted(output, made, "Publish this plan?", yes=yes))
     output.print_line(
         f"plan {made.id} for {', '.join(card.site for card in made.members)} is published",
         f"fingerprint {made.fingerprint}: tell it to all sites by telephone or in person",
     )
-    output.print_json({"plan": made.hash, "fingerprint": made.fingerprint})
+    output.print_json(
+        {"plan": made.hash, "fingerprint": made.fingerprint}
+        | ({"discloses": disclosed(made)} if disclosed(made) else {})
+    )

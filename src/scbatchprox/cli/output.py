@@ -117,6 +117,11 @@ class Output:
         if not (self.quiet or self.as_json):
             _print(self.err, *sentences)
 
+    def asks(self, question: str) -> bool:
+        """Whether someone says yes to a question; without a terminal nobody is asked, and nobody has."""
+        asked = sys.stdin.isatty() and sys.stderr.isatty() and not (self.quiet or self.as_json)
+        return asked and typer.confirm(question, err=True)
+
     def print_table(self, table: pd.DataFrame, verbatim: Collection[str] = ()) -> None:
         """Print a table as text; ``verbatim`` are columns that users have named."""
         if not (self.quiet or self.as_json):

@@ -1,1 +1,1 @@
-"""Fits over sites that cannot share cells: only sums over all sites are ever known."""
+"""Fits over sites that cannot share cells: they publish masked numbers that add up to sums over all sites."""

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import BadValue, InputError
 from ..io.atomic import replacing
 from ..progress import Progress, silent
+from .disclosure import check_accepted
 from .fixed import Fixed, Limbs
 from .folder import Folder
 from .keys import Card, SiteKeys
@@ -108,20 +109,24 @@ class Site:
             temporary.write_bytes(message.raw)
         return card
 
-    def publish_plan(self, plan: Plan) -> None:
-        """Publish a plan of this site."""
+    def publish_plan(self, plan: Plan, *, accepted: bool = False) -> None:
+        """Publish a plan of this site; ``accepted`` as for :meth:`check`."""
+        check_accepted(plan, accepted)
         if plan.member(self.name) != self.keys.card:
             raise BadValue("Expected the keys of this site in the plan, found others.")
         header = {"type": "plan", "site": self.name, "plan": plan.to_json()}
         self.folder.publish(f"plans/{plan.id}.plan", Message.signed(self.keys.signing, header))
 
-    def check(self, plan: Plan, confirmed: str | None) -> None:
+    def check(self, plan: Plan, confirmed: str | None, *, accepted: bool = False) -> None:
         """Raise an error unless this site may take part in a plan.
 
-        ``confirmed`` is the plan's fingerprint as its operator learnt it by other means; it is not needed
-        again for a plan that this site has answered.
+        ``confirmed`` is the plan's fingerprint as its operator learnt it by other means, and ``accepted``
+        whether the operator accepts what :func:`.disclosure.disclosed` says of the plan. Who wrote the plan
+        has accepted that for one site, not for this one. Neither is needed again for a plan that this site
+        has answered.
         """
-        known = confirmed is None and self.ledger.has(plan)
+        answered = self.ledger.has(plan)
+        known = confirmed is None and answered
         if not known and (confirmed or "").replace("-", "").strip().lower() != plan.hash[:32]:
             found = "none" if not confirmed else repr(confirmed)
             raise BadValue(
@@ -138,6 +143,7 @@ class Site:
                     f"yet trusted; compare its fingerprint {card.fingerprint} and use scbatchprox federated "
                     f"trust."
                 )
+        check_accepted(plan, accepted or answered)
 
     def run(
         self,
@@ -146,16 +152,18 @@ class Site:
         own: Own,
         *,
         confirmed: str | None,
+        accepted: bool = False,
         permitted: bool = False,
         progress: Progress = silent,
         wait: Callable[[Waiting], bool] = lambda _: False,
     ) -> T | Waiting:
         """Answer rounds of a plan until one cannot be combined, and return that or the result.
 
-        Rounds that are known are replayed. ``own`` are hashes of this site's numbers. ``wait`` is called
-        with a round that is not complete; ``True`` means to look again.
+        ``confirmed`` and ``accepted`` are those of :meth:`check`. Rounds that are known are replayed.
+        ``own`` are hashes of this site's numbers. ``wait`` is called with a round that is not complete;
+        ``True`` means to look again.
         """
-        self.check(plan, confirmed)
+        self.check(plan, confirmed, accepted=accepted)
         with self.ledger.held():
             answer, state, number = None, "", 0
             while True:

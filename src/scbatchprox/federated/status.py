@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadValue
+from .disclosure import disclosed
 from .folder import Folder
 from .keys import Card
 from .messages import Message
@@ -33,6 +34,8 @@ class PlanStatus:
         ]
         if self.plan.note:
             found.append(f"  {self.plan.note}")
+        if disclosed(self.plan):
+            found.append(f"  {disclosed(self.plan)}")
         where = f"  round {self.round}: "
         found.append(
             where + (f"waiting for {', '.join(self.missing)}" if self.missing else "complete")
@@ -66,6 +69,7 @@ class Status:
                     "missing": list(found.missing),
                     "codes": found.codes,
                 }
+                | ({"discloses": disclosed(found.plan)} if disclosed(found.plan) else {})
                 for found in self.plans
             ],
         }

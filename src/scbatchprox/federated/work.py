@@ -88,6 +88,7 @@ def contribute(
     file: CellsFile,
     *,
     confirmed: str | None = None,
+    accepted: bool = False,
     min_cells: int | None = None,
     permitted: bool = False,
     write: bool = False,
@@ -98,7 +99,7 @@ def contribute(
 
     Parameters
     ----------
-    site, plan, confirmed, permitted, wait
+    site, plan, confirmed, accepted, permitted, wait
         As for :meth:`Site.run`.
     file
         The cells.
@@ -112,7 +113,7 @@ def contribute(
     """
     if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
         raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")
-    site.check(plan, confirmed)  # before any cell is read
+    site.check(plan, confirmed, accepted=accepted)  # before any cell is read
     model = _model(plan)
     with _opened(site, plan, file) as job:
         try:
@@ -127,6 +128,7 @@ def contribute(
             refine(own, model, _least(plan, min_cells)),
             hashes,
             confirmed=confirmed,
+            accepted=accepted,
             permitted=permitted,
             progress=progress,
             wait=wait,
