@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 __all__ = ["Progress", "silent"]
 
-#: Called as ``progress(stage, rows_done, rows_total)`` after every chunk.
+#: Called as ``progress(stage, rows_done, rows_total)`` after every chunk; the stage ``"rounds"`` has rounds.
 Progress = Callable[[str, int, int], None]
 
 

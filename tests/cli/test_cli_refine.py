@@ -186,6 +186,19 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         for word in (b"moments", b"refine", b"rows/s", b"100%"):
             assert word in shown
 
+    def test_bar_with_rounds_of_adam_on_a_terminal(self, path):
+        main, other = pty.openpty()
+        words = ["refine", path, "--batch-key", "batch", "--in-place", "--target", "moment"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scbatchprox", *words, "--solver", "adam", "--rounds", "7"],
+            stderr=other, stdout=subprocess.DEVNULL, env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(other)
+        shown = printed_on(main)
+        assert process.wait() == 0
+        assert b"rounds" in shown
+        assert b"7 / 7" in shown
+
     @pytest.mark.parametrize(("option", "lines"), [("--json", 1), ("--quiet", 0)])
     def test_one_line_while_code_is_compiled(self, path, tmp_path, option, lines):
         words = ("refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose", option,

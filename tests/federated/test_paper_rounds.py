@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import oracles
+from adam_copies import client
 from data import make_cells
 from scbatchprox import Adam, BatchProx, MomentTarget
 from scbatchprox.core.labels import Labels
@@ -137,8 +138,7 @@ def adam_rounds(sites, solver, weights):
             site = home[batch]
             problem = problems[id(site)]
             own = Own.of(site.Z, np.flatnonzero(site.labels == batch))
-            copy = solver.client(problem, at, t, site.Z, own, scale, shift)
-            total += problem.share[at] * np.stack(copy)
+            total += problem.share[at] * client(solver, problem, at, t, site.Z, own, scale, shift)
         scale, shift = total
     return order, scale, shift
 

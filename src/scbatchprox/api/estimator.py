@@ -20,7 +20,7 @@ from ..core.exchange import Exchange, Rounds, driven, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
-from ..core.solvers import History, Solver
+from ..core.solvers import History, Solver, Visited
 from ..core.target import Cells, TargetRule
 from ..core.tensors import like
 from ..errors import BadValue
@@ -214,11 +214,12 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
             return self.describe(cells, population)
         return reduce(Moments.merge, (self.describe(one) for one in cells.by_batch()))
 
-    def fit_moments(self, moments: Moments, cells: tuple[Any, Labels] | None = None) -> Self:
+    def fit_moments(self, moments: Moments, cells: Visited | None = None) -> Self:
         """Fit to moments, without the cells, which may be on disk, on a cluster or deleted.
 
-        ``moments`` are what :meth:`describe` of an unfitted model returns. ``cells`` (the embedding and
-        its labels) are needed by a solver that visits cells, such as ``"adam"``.
+        ``moments`` are what :meth:`describe` of an unfitted model returns. ``cells`` (the embedding, its
+        labels, and optionally a function that is called as ``progress("rounds", done, total)`` after every
+        round) are needed by a solver that visits cells, such as ``"adam"``.
         """
         warn_if_barcodes(moments.by_batch.n)
         fit = Fit.of(self._method(), moments, cells)

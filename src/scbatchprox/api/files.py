@@ -69,7 +69,7 @@ def refine_file(
         Compute on a Dask cluster: the address of its scheduler, or ``"local"`` to start one on this
         machine.
     progress
-        Called after every chunk of rows.
+        Called after every chunk of rows, and after every round of the solver ``"adam"``.
 
     The solver ``"adam"`` visits cells in random order, so it holds the embedding in memory.
 
@@ -165,7 +165,7 @@ def _fitted(
     )  # ignores what `model` was fitted to before
     cells = (LocalCells(job, silent).in_memory(), job.labels) if solver.needs_cells else None
     described = MemoryCells(*cells) if cells else source
-    model.fit_moments(unfitted.describe(described, job.population), cells)
+    model.fit_moments(unfitted.describe(described, job.population), cells and (*cells, progress))
     model.diagnosis_ = look(model.fit_, described, diagnose, job.keep)
     return source
 

@@ -9,17 +9,19 @@ from rich.text import Text
 __all__ = ["bars_of"]
 
 
-class _RowsPerSecond(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.completed / max(task.elapsed or 0.0, 1e-3)
-        return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
-
-
 class _Count(ProgressColumn):
     """For progress in other units than cells: bytes of a download, rows of a table of results."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.completed:,.0f} / {task.total or 0:,.0f}", style="progress.data.speed")
+
+
+class _RowsPerSecond(_Count):
+    def render(self, task: Task) -> Text:
+        if task.description == "rounds":
+            return super().render(task)
+        speed = task.completed / max(task.elapsed or 0.0, 1e-3)
+        return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
 
 
 def bars_of(console: Console, *, cells: bool, silent: bool) -> Progress:

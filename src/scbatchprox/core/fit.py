@@ -22,12 +22,11 @@ from ..errors import BadValue
 from .adapter import Adapter
 from .checks import check_number, some_of
 from .exchange import Rounds, alone
-from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
 from .rows import RowMap
 from .shown import Facts
-from .solvers import History, Solution, Solver
+from .solvers import History, Solution, Solver, Visited
 from .target import TargetRule
 
 __all__ = ["Fit", "Method"]
@@ -78,7 +77,7 @@ class Method:
     def together(
         self,
         moments: Moments,
-        cells: tuple[Any, Labels] | None = None,
+        cells: Visited | None = None,
         pooled: Pooled | None = None,
     ) -> Rounds[tuple[Adapter, Solution, Any]]:
         """Fit batches together; return the adapter, the solution, and the consensus if there is one.
@@ -110,7 +109,7 @@ class Method:
         problem = Problem.of(rows, target, self.weights, n_cells, pooled.n_batches + 1)
         return self._adapter(rows, self._solution(problem, None))
 
-    def _solution(self, problem: Problem, cells: tuple[Any, Labels] | None) -> Solution:
+    def _solution(self, problem: Problem, cells: Visited | None) -> Solution:
         if problem.target.final:
             path = [(0, problem.identity()), (self.rounds or 0, problem.goal)]
             # Centres are seeded again every few rounds, so these rounds have no fixed point.
@@ -185,7 +184,7 @@ class Fit(Facts):
         cls,
         method: Method,
         moments: Moments,
-        cells: tuple[Any, Labels] | None = None,
+        cells: Visited | None = None,
         pooled: Pooled | None = None,
     ) -> Fit:
         """Fit batches together: they are the reference."""
@@ -196,7 +195,7 @@ class Fit(Facts):
         cls,
         method: Method,
         moments: Moments,
-        cells: tuple[Any, Labels] | None = None,
+        cells: Visited | None = None,
         pooled: Pooled | None = None,
     ) -> Rounds[Fit]:
         """As :meth:`of`, for some of the batches: sums over these are yielded, and those over all are sent.

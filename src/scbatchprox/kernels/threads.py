@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from threading import Event
 from typing import Any, TypeVar
 
 import numpy  # noqa: F401 - threadpoolctl only finds libraries that are loaded
@@ -73,17 +74,23 @@ def get_num_threads() -> int:
         return os.cpu_count() or 1
 
 
-def parallel_map(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def parallel_map(work: Callable[[T], R], items: Iterable[T], stop: Event | None = None) -> list[R]:
     """``list(map(work, items))`` on threads, results in the order of the items.
 
-    A new pool per call costs about 0.1 ms, and no threads remain that a fork could break.
+    A new pool per call costs about 0.1 ms, and no threads remain that a fork could break. After Ctrl-C or an
+    error, items that have begun are waited for; if they take long, they can look at ``stop``, which is set.
     """
     items = list(items)
     threads = min(get_num_threads(), len(items))
     if threads <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="scbatchprox") as pool:
-        return list(pool.map(work, items))
+        try:
+            return list(pool.map(work, items))
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            raise
 
 
 def one_blas_thread() -> Any:

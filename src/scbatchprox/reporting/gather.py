@@ -66,7 +66,7 @@ def gather(
         table = _stored_table(source, fit, columns)
     else:
         model, table = BatchProx(**params), None
-        fit = _fitted(model, source, population)
+        fit = _fitted(model, source, population, progress)
         described = params_as_json(model.get_params(deep=False))
     if table is None:
         table = diagnosis(fit, source.cells, seed=seed, keep=columns)
@@ -94,14 +94,14 @@ def gather(
     )
 
 
-def _fitted(model: BatchProx, source: Source, population: str | None) -> Fit:
+def _fitted(model: BatchProx, source: Source, population: str | None, progress: Progress) -> Fit:
     labels = source.cells.labels
     groups = None
     if population is not None:
         groups = population_labels(source.columns[population], labels.codes.size)
     every = np.arange(labels.codes.size)
     in_memory = solver_of(model.solver).needs_cells
-    cells = (source.take(source.use_rep, every), labels) if in_memory else None
+    cells = (source.take(source.use_rep, every), labels, progress) if in_memory else None
     return model.fit_moments(model.describe(source.cells, groups), cells).fit_
 
 

@@ -1,11 +1,26 @@
+import logging
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
+from adam_copies import averaged
 from data import make_cells
-from scbatchprox import Adam, BatchProx, MomentTarget, get_num_threads, set_num_threads
+from scbatchprox import (
+    Adam,
+    BatchProx,
+    Moments,
+    MomentTarget,
+    Problem,
+    Weights,
+    get_num_threads,
+    refine_file,
+    set_num_threads,
+)
+from scbatchprox.core.labels import Labels
+from scbatchprox.core.solvers import adam
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 
@@ -72,6 +87,15 @@ def test_seed_decides_the_shuffling(rng):
         for seed in (0, 1) for t in (0, 1) for epoch in (0, 1)
     }  # fmt: skip
     assert len(orders) == 8
+
+
+@given(st.integers(0, 2**140), st.integers(0, 2**31), st.integers(0, 2**31))
+def test_orders_are_those_of_a_seed_sequence(seed, t, epoch):
+    Z = np.arange(40.0).reshape(20, 2)
+    own = adam.Own.of(Z, np.arange(20))
+    key = (own.digest >> 32, own.digest & 0xFFFFFFFF, t, epoch)
+    expected = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key)).permutation(20)
+    np.testing.assert_array_equal(Adam(seed=seed).permutation(Z, t, epoch), own.rows[expected])
 
 
 class TestShufflingByContent:
@@ -149,6 +173,91 @@ def test_threads_change_no_bit(rng):
         set_num_threads(None)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+class TestOneCopyForAllClients:
+    """Rows that a client has no data for are computed once for all clients: no bit changes."""
+
+    @settings(max_examples=25)
+    @given(
+        st.integers(0, 10_000),
+        st.lists(st.integers(1, 60), min_size=1, max_size=9),
+        st.integers(1, 9),
+        st.sampled_from([1, 7, 256]),
+        st.sampled_from([Weights(), Weights(mu=0.0), Weights(2.0, 0.1, 0.5)]),
+    )
+    def test_equals_a_copy_for_each(self, seed, sizes, d, batch_size, weights):
+        c = make_cells(np.random.default_rng(seed), sizes, d)
+        moments = Moments.of(c.Z, c.codes)
+        problem = Problem.of(moments, MomentTarget()(moments), weights)
+        solver = Adam(batch_size=batch_size, local_epochs=2, seed=seed)
+        found = solver.solve(problem, 3, c.Z, Labels.of(c.codes, len(c.Z)))
+        rows = problem.rows(*averaged(solver, problem, 3, c.Z, c.codes))
+        np.testing.assert_array_equal([found.scale, found.shift], problem.scale_shift(rows))
+
+    def test_short_loops_change_no_bit(self, rng, monkeypatch):
+        """Loops are cut so that Ctrl-C comes in between."""
+        c = make_cells(rng, [90, 33, 33, 8, 1], 3)
+        solver = Adam(batch_size=4)
+        whole = run(c, 3, solver)
+        monkeypatch.setattr(adam, "AT_A_TIME", 20)
+        parts = run(c, 3, solver)
+        np.testing.assert_array_equal(parts.scale_, whole.scale_)
+        np.testing.assert_array_equal(parts.shift_, whole.shift_)
+
+    def test_the_work_grows_with_the_batches_and_not_with_their_square(self, rng, monkeypatch):
+        step, entries = adam._adam_steps, []
+
+        def spy(theta, theta_t, state, grad, sums, *rest):
+            entries.append(theta.size * len(sums))
+            return step(theta, theta_t, state, grad, sums, *rest)
+
+        monkeypatch.setattr(adam, "_adam_steps", spy)
+        work = {}
+        for n in (20, 60):
+            run(make_cells(rng, [2] * n, 3), 2, "adam")
+            work[n] = sum(entries)
+            entries.clear()
+        assert work[60] == 3 * work[20]
+
+
+class TestProgress:
+    def test_of_a_file(self, rng, tmp_path):
+        c = make_cells(rng, [30, 20], 3)
+        np.save(tmp_path / "cells.npy", c.Z)
+        (tmp_path / "labels.csv").write_text("\n".join(["batch", *map(str, c.codes)]))
+        seen = []
+        refine_file(
+            tmp_path / "cells.npy", "batch", labels=tmp_path / "labels.csv", out=tmp_path / "out.npy",
+            model=BatchProx(target="moment", solver="adam", rounds=4),
+            progress=lambda *report: seen.append(report),
+        )  # fmt: skip
+        assert [report for report in seen if report[0] == "rounds"] == [
+            ("rounds", done, 4) for done in (1, 2, 3, 4)
+        ]
+
+    def test_of_cells_in_memory(self, rng):
+        c = make_cells(rng, [30, 20], 3)
+        seen = []
+        model = BatchProx(target="moment", solver="adam", rounds=2)
+        labels = Labels.of(c.codes, len(c.Z))
+        cells = (c.Z, labels, lambda *report: seen.append(report))
+        model.fit_moments(Moments.of(c.Z, c.codes), cells)
+        assert seen == [("rounds", 1, 2), ("rounds", 2, 2)]
+        np.testing.assert_array_equal(model.scale_, run(c, 2, "adam").scale_)
+
+    def test_a_long_run_is_announced(self, rng, monkeypatch, caplog):
+        c = make_cells(rng, [30, 20], 3)
+        with caplog.at_level(logging.WARNING, "scbatchprox"):
+            run(c, 5, "adam")
+            assert "rounds of adam" not in caplog.text
+            monkeypatch.setattr(adam, "UNANNOUNCED", 0.0)
+            run(c, 2, "adam")
+            assert "rounds of adam" not in caplog.text  # nothing is left when it is known
+            run(c, 5, "adam")
+        assert [record.getMessage() for record in caplog.records if "adam" in record.msg] == [
+            "scbatchprox: 3 more rounds of adam take about 0 seconds"
+        ]
 
 
 def test_long_adam_nears_the_exact_solver(rng):

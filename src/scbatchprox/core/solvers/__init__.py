@@ -6,9 +6,9 @@ from ...choices import Solvers
 from ...errors import BadValue
 from .adam import Adam
 from .exact import Exact
-from .solution import History, Solution, Solver
+from .solution import History, Solution, Solver, Visited
 
-__all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "solver_of"]
+__all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "Visited", "solver_of"]
 
 #: Solvers by the name that users pass and that files store.
 SOLVERS: dict[str, type[Exact] | type[Adam]] = {

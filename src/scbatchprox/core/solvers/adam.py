@@ -5,13 +5,20 @@ of the batch. So the cost of a step is proportional to the entries of the adapte
 framework is needed. A client has a copy of the whole adapter; the proximal and identity terms act on all
 of it. Adam divides by the size of the gradient. So from the second round on, rows that a client has no data
 for move too: an artefact of the paper's optimiser that the exact solver does not have.
+
+Where a row without data goes only depends on the number of steps. So a client computes its own row, and the
+others are computed once for all clients with as many steps: the same bits as with a copy for each client, at
+a cost that grows with the number of batches and not with its square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +28,7 @@ from ...kernels.blocks import native, split
 from ...kernels.compiled import compiled, read_only
 from ...kernels.hashes import Hasher
 from ...kernels.threads import get_num_threads, parallel_map
+from ...progress import Progress, silent
 from ..checks import check_number
 from ..labels import Labels
 from ..problem import Problem, Rows
@@ -29,8 +37,14 @@ from .solution import Solution, check_rounds
 
 __all__ = ["Adam"]
 
+log = logging.getLogger(__name__)
+
 #: Rows that are hashed at a time.
 BLOCK_ROWS = 1 << 11
+#: Values that a loop works on at a time, some ten milliseconds: between two loops, Ctrl-C is obeyed.
+AT_A_TIME = 1 << 22
+#: Seconds that a run may take without an estimate of its end.
+UNANNOUNCED = 10.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,14 +101,22 @@ class Adam(Changed):
         return self._order(Own.of(native(cells), np.arange(len(cells))), t, epoch)
 
     def _order(self, own: Own, t: int, epoch: int) -> np.ndarray:
-        words = own.digest >> 32, own.digest & 0xFFFFFFFF
-        seed = np.random.SeedSequence(self.seed, spawn_key=(*words, t, epoch))
-        return own.rows[np.random.default_rng(seed).permutation(own.rows.size)]
+        # What SeedSequence(self.seed, spawn_key=...) makes of these words, in a quarter of the time.
+        words = _words(self.seed)
+        words += [0] * (4 - len(words))
+        words += [own.digest >> 32, own.digest & 0xFFFFFFFF, t, epoch]
+        sequence = np.random.SeedSequence(np.array(words, np.uint32))
+        return own.rows[np.random.default_rng(sequence).permutation(own.rows.size)]
 
     def solve(
-        self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
+        self,
+        problem: Problem,
+        rounds: int | None,
+        Z: Any = None,
+        labels: Labels | None = None,
+        progress: Progress = silent,
     ) -> Solution:
-        """Run ``rounds`` rounds from the identity on the cells ``Z``."""
+        """Run ``rounds`` rounds from the identity on the cells ``Z``; ``progress`` is called after each."""
         rounds = check_rounds(rounds)
         if rounds is None:
             raise BadValue(
@@ -105,62 +127,134 @@ class Adam(Changed):
             raise BadValue("Expected cells for the adam solver, found moments only.")
         Z = read_only(native(Z))
         own = parallel_map(partial(Own.of, Z), labels.rows())
-        return Solution.of(problem, self._rounds(problem, rounds, Z, own))
+        return Solution.of(problem, self._rounds(problem, rounds, Z, own, progress))
 
     def _rounds(
-        self, problem: Problem, rounds: int, Z: np.ndarray, own: list[Own]
+        self, problem: Problem, rounds: int, Z: np.ndarray, own: list[Own], progress: Progress
     ) -> Iterator[tuple[float, Rows]]:
         """Yield the rows after each round."""
-        scale, shift = np.ones_like(problem.mean), np.zeros_like(problem.mean)
+        theta = np.stack([np.ones_like(problem.mean), np.zeros_like(problem.mean)])
         yield 0, problem.identity()
         for t in range(rounds):
-            # A few clients at a time, since each returns a copy of the whole adapter. The copies are
-            # added in the order of the batches, so that the rounding does not depend on the threads.
-            total = np.zeros((2, *scale.shape))
-            for some in split(len(own), -(-len(own) // (4 * get_num_threads()))):
-                clients = [
-                    partial(self.client, problem, b, t, Z, own[b], scale, shift)
-                    for b in range(*some)
-                ]
-                for b, copy in zip(range(*some), parallel_map(_call, clients), strict=True):
-                    total += problem.share[b] * np.stack(copy)
-            scale, shift = total
-            yield t + 1, problem.rows(scale, shift)
+            started = time.monotonic()
+            theta = self._round(problem, t, Z, own, theta)
+            progress("rounds", t + 1, rounds)
+            left = (rounds - t - 1) * (time.monotonic() - started)
+            if t == 1 and left > UNANNOUNCED:  # the loops may have been compiled in the first one
+                log.warning(
+                    "scbatchprox: %s more rounds of adam take about %.0f seconds", rounds - 2, left
+                )
+            yield t + 1, problem.rows(*theta)
 
-    def client(
+    def _round(
+        self, problem: Problem, t: int, Z: np.ndarray, own: list[Own], theta: np.ndarray
+    ) -> np.ndarray:
+        """The average of all clients' copies of the adapter ``theta`` (2, B, d) after round ``t``."""
+        n_batches, stop = len(own), Event()
+        rows, total = np.empty_like(theta), np.zeros_like(theta)
+        goal = problem.goal
+        sizes = np.array([self._mini_batches(one) for one in own])
+        steps, which = np.unique(self.local_epochs * sizes, return_inverse=True)
+
+        def clients(some: tuple[int, int]) -> None:
+            for b in range(*some):
+                data = problem.mean[b], goal.u[b], goal.v[b]
+                run = _Run(self, problem, theta[:, b : b + 1])
+                rows[:, b] = self._own_row(run, data, t, Z, own[b], stop)
+
+        def average(some: tuple[int, int]) -> None:
+            at = slice(*some)
+            copies = self._without_data(problem, theta[:, at], steps, stop)
+            # Added in the order of the batches, so that the rounding does not depend on the threads.
+            for b in range(n_batches):
+                if stop.is_set():
+                    return
+                weighted = problem.share[b] * copies[which[b]]
+                if at.start <= b < at.stop:
+                    weighted[:, b - at.start] = problem.share[b] * rows[:, b]
+                total[:, at] += weighted
+
+        threads = get_num_threads()
+        parallel_map(clients, split(n_batches, 4 * threads), stop)
+        # A few rows at a time, since there is a copy of them for each number of steps.
+        parts = -(-steps.size * theta.size // AT_A_TIME)
+        parallel_map(average, split(n_batches, max(threads, parts)), stop)
+        return total
+
+    def _mini_batches(self, own: Own) -> int:
+        return -(-own.rows.size // self.batch_size)
+
+    def _own_row(
         self,
-        problem: Problem,
-        b: int,
+        run: _Run,
+        data: tuple[np.ndarray, np.ndarray, np.ndarray],
         t: int,
         Z: np.ndarray,
         own: Own,
-        scale: np.ndarray,
-        shift: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Run round ``t`` of client ``b`` on its cells of ``Z``; return its copy of the adapter."""
-        theta_t = np.stack([scale, shift])
-        theta = theta_t.copy()
-        grad = np.empty_like(theta)
-        state = np.zeros((2, *theta.shape))  # first and second moment of the gradient
-        mean, goal = problem.mean[b], problem.goal
-        sums = np.empty((-(-own.rows.size // self.batch_size), 2, mean.size))
+        stop: Event,
+    ) -> np.ndarray:
+        """Run round ``t`` of a client with its cells of ``Z``; return its own row (2, d).
+
+        ``data`` are the mean of its cells and its goal.
+        """
+        mean = data[0]
+        some = max(1, AT_A_TIME // (self.batch_size * mean.size))
+        sums = np.empty((min(some, self._mini_batches(own)), 2, mean.size))
         for epoch in range(self.local_epochs):
-            _mini_batch_means(Z, self._order(own, t, epoch), mean, self.batch_size, sums)
-            _adam_steps(
-                theta,
-                theta_t,
-                state,
-                grad,
-                sums,
-                epoch * len(sums),
-                b,
-                mean,
-                goal.u[b],
-                goal.v[b],
-                (problem.a, problem.weights.mu, problem.nu),
-                (self.lr, *self.betas, self.adam_eps),
-            )
-        return theta[0], theta[1]
+            order = self._order(own, t, epoch)
+            for lo in range(0, order.size, some * self.batch_size):
+                if stop.is_set():
+                    return run.theta[:, 0]
+                part = order[lo : lo + some * self.batch_size]
+                means = sums[: -(-part.size // self.batch_size)]
+                _mini_batch_means(Z, part, mean, self.batch_size, means)
+                run.step(means, *data)
+        return run.theta[:, 0]
+
+    def _without_data(
+        self, problem: Problem, theta: np.ndarray, steps: np.ndarray, stop: Event
+    ) -> np.ndarray:
+        """Where rows end (k, 2, B, d) that a client has no data for, after each of k numbers of steps."""
+        run = _Run(self, problem, theta)
+        found = np.empty((steps.size, *theta.shape))
+        none = np.empty(0)
+        some = max(1, AT_A_TIME // theta.size)
+        for k, end in enumerate(steps):
+            while run.done < end and not stop.is_set():
+                run.step(np.empty((min(some, end - run.done), 2, 0)), none, none, none)
+            found[k] = run.theta
+        return found
+
+
+class _Run:
+    """Adam on some rows of the adapter, of which the first may have data."""
+
+    def __init__(self, options: Adam, problem: Problem, start: np.ndarray) -> None:
+        self.start = np.ascontiguousarray(start)
+        self.theta = self.start.copy()
+        self.done = 0
+        self._grad = np.empty_like(self.theta)
+        self._state = np.zeros((2, *self.theta.shape))  # first and second moment of the gradient
+        self._weights = problem.a, problem.weights.mu, problem.nu
+        self._options = options.lr, *options.betas, options.adam_eps
+
+    def step(self, sums: np.ndarray, mean: np.ndarray, u: np.ndarray, v: np.ndarray) -> None:
+        """One step for each mini-batch."""
+        _adam_steps(
+            self.theta,
+            self.start,
+            self._state,
+            self._grad,
+            sums,
+            self.done,
+            0,
+            mean,
+            u,
+            v,
+            self._weights,
+            self._options,
+        )
+        self.done += len(sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +287,9 @@ class Own:
         return cls(rows, digest)
 
 
-def _call(client: Callable[[], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    return client()
+def _words(number: int) -> list[int]:
+    """The 32-bit words of a number, the lowest first."""
+    return [number & 0xFFFFFFFF, *(_words(number >> 32) if number >> 32 else [])]
 
 
 @compiled
@@ -233,9 +328,9 @@ def _adam_steps(
     weights: tuple[float, float, float],
     options: tuple[float, float, float, float],
 ) -> None:
-    """One Adam step per mini-batch on a full copy ``theta`` (2, B, d) of the adapter.
+    """One Adam step per mini-batch on rows ``theta`` (2, B, d) of the adapter.
 
-    ``grad`` is a buffer of the same shape.
+    Row ``b`` has data, unless ``m`` is empty. ``grad`` is a buffer of the same shape.
     """
     a, mu, nu = weights
     lr, beta1, beta2, eps = options
@@ -247,7 +342,7 @@ def _adam_steps(
                     start = 1.0 - part
                     x = theta[part, c, j]
                     grad[part, c, j] = 2.0 * (mu * (x - theta_t[part, c, j]) + nu * (x - start))
-        for j in range(d):
+        for j in range(m.shape[0]):
             u = theta[0, b, j] - 1.0
             # The distance of a cell z = m + x from its target is e_u x + e_v.
             e_u = u - goal_u[j]

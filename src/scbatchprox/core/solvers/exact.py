@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...progress import Progress, silent
 from ..labels import Labels
 from ..problem import Problem, Response, Rows
 from .solution import Solution, check_rounds
@@ -49,7 +50,12 @@ class Exact:
     needs_cells: ClassVar[bool] = False
 
     def solve(
-        self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
+        self,
+        problem: Problem,
+        rounds: int | None,
+        Z: Any = None,
+        labels: Labels | None = None,
+        progress: Progress = silent,
     ) -> Solution:
         """Run ``rounds`` rounds from the identity; ``None`` gives their fixed point."""
         rounds = check_rounds(rounds)

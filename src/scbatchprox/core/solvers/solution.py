@@ -11,11 +11,15 @@ import pandas as pd
 
 from ...errors import BadValue
 from ...kernels.arrays import Floats
+from ...progress import Progress, silent
 from ..labels import Labels
 from ..problem import Problem, Rows
 from ..shown import Facts, count
 
-__all__ = ["History", "Solution", "Solver", "check_rounds"]
+__all__ = ["History", "Solution", "Solver", "Visited", "check_rounds"]
+
+#: For a solver that visits cells: the embedding, its labels, and what is called after every round.
+Visited = tuple[Any, Labels] | tuple[Any, Labels, Progress]
 
 #: A run has converged if its last round changed the adapter by less than this part of the total change.
 CONVERGED = 1e-6
@@ -157,9 +161,14 @@ class Solver(Protocol):
     needs_cells: ClassVar[bool]
 
     def solve(
-        self, problem: Problem, rounds: int | None, Z: Any = None, labels: Labels | None = None
+        self,
+        problem: Problem,
+        rounds: int | None,
+        Z: Any = None,
+        labels: Labels | None = None,
+        progress: Progress = silent,
     ) -> Solution:
-        """Run ``rounds`` rounds (``None``: the fixed point). Cells are for solvers that need them."""
+        """Run ``rounds`` rounds (``None``: the fixed point). The rest is for solvers that need cells."""
         ...
 
 
