@@ -13,8 +13,8 @@ weight of the pull decreases with its length. The displacements of a batch are a
 part, a Gaussian process over its populations. So unmatched populations follow their batch.
 
 Batches only exchange sums: (K,) masses and (K, d) totals (:class:`.sums.Sums`). :meth:`Stack.assigned`
-computes those of some batches, and :meth:`Stack.updated` moves these batches, given the sums of all. A secure
-sum or a saved consensus can supply the latter. Several independent sets of centres (seedings) are computed
+computes those of some batches, and :meth:`Stack.updated` moves these batches, given the sums of all. A sum
+over sites or a saved consensus can supply the latter. Several independent sets of centres (seedings) are computed
 at once: the first axis, S, of every array that depends on centres.
 """
 
