@@ -112,8 +112,8 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
         "The paper's numbers are of real cells with the same composition (its Table 1, PCA).",
         "Where batches differ in composition, an embedding in which they lie apart tells the classifier "
         "which types to expect. So macro-F1 of mixed splits falls when a batch effect is removed, down to "
-        "its value without any effect. A fall to that value is no loss, and a value above it is a part of the "
-        "effect that is still there.",
+        "its value without any effect. A fall to that value is no loss, and a value above it is a part of "
+        "the effect that is still there.",
         MEANINGS,
         settings.upstream_note,
     ]
