@@ -55,5 +55,5 @@ class Views(StrEnum):
 #: Experiments of ``scbatchprox bench``, in the order in which ``--all`` runs them.
 EXPERIMENTS = (
     "classify", "imbalance", "continual", "cumulative", "molecules", "ablation", "rounds", "planted",
-    "sensitivity",
+    "sensitivity", "without_effect",
 )  # fmt: skip

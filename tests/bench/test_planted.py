@@ -8,11 +8,21 @@ import pandas as pd
 import pytest
 
 from planted_data import one_batch
-from scbatchprox.bench.planted import KINDS, displacement_error, plant, possible, type_distance
+from scbatchprox.bench.planted import (
+    KINDS,
+    displacement_error,
+    plant,
+    possible,
+    relative_error,
+    type_distance,
+)
 from scbatchprox.errors import BadKey, BadValue
 
 NULL = ("null", "null_unequal", "null_many_10", "null_many_30")
-ABSENT = ("missing_one", "missing_several", "private")
+ABSENT = (
+    *("missing_one", "missing_several", "private", "missing_many_10", "missing_many_30"),
+    *("disjoint_2x1", "disjoint_2x2", "disjoint_4x1", "pure"),
+)
 SIZES = {"shift_0.1": 0.1, "shift_0.3": 0.3, "shift_1": 1.0, "shift_3": 3.0, "shift_10": 10.0}
 
 
@@ -59,11 +69,11 @@ class TestTruth:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_depends_only_on_the_seed(self, source, kind):
-        one, same, other = (plant(*source, kind, seed=seed) for seed in (1, 1, 2))
+        one, same, *others = (plant(*source, kind, seed=seed) for seed in (1, 1, 2, 3, 4))
         np.testing.assert_array_equal(one.Z, same.Z)
         np.testing.assert_array_equal(one.batch, same.batch)
-        differs = one.batch.shape != other.batch.shape or (one.batch != other.batch).any()
-        assert differs
+        # Where whole types are drawn, two seeds may draw the same.
+        assert any(not np.array_equal(one.batch, other.batch) for other in others)
 
     def test_kinds_with_the_same_split_have_the_same_batches(self, source):
         whole = [plant(*source, kind) for kind in ("null", *SIZES, "type_shift", "field", "scale")]
@@ -124,6 +134,48 @@ class TestSplits:
             assert [len(g) for g in gone] == [1, 1]
             assert gone[0] != gone[1]
 
+    @pytest.mark.parametrize("kind", ["missing_many_10", "missing_many_30"])
+    def test_every_batch_of_many_lacks_types(self, source, kind):
+        whole, left = (
+            composition(plant(*source, k)) for k in (kind.replace("missing", "null"), kind)
+        )
+        assert len(whole) == len(left)
+        common = left.columns.drop("rare")
+        gone = left[common] == 0
+        assert (gone.sum(axis=1) >= 1).all()
+        assert ((left[common] == whole[common]) | gone).all(axis=None)
+        assert (~gone).any(axis=0).all()  # no type is gone from all batches
+
+    @pytest.mark.parametrize(
+        ("kind", "n", "each"),
+        [("disjoint_2x1", 2, 1), ("disjoint_2x2", 2, 2), ("disjoint_4x1", 4, 1)],
+    )
+    def test_disjoint_batches_share_no_type(self, source, kind, n, each):
+        types = source[1]
+        for seed in range(5):
+            planted = plant(*source, kind, seed=seed)
+            held = composition(planted) > 0
+            assert len(held) == n
+            assert (held.sum(axis=1) == each).all()
+            assert (held.sum(axis=0) == 1).all()
+            # Whole types: nothing else of the real batch distinguishes the new batches.
+            kept = planted.cell_type
+            assert len(kept) == np.isin(types, kept).sum()
+
+    def test_a_pure_batch_is_beside_whole_ones(self, source):
+        held = composition(plant(*source, "pure")) > 0
+        assert held.drop(columns="rare").sum(axis=1).tolist() == [4, 4, 4, 1]
+
+    def test_two_types_are_shared(self, rng):
+        types = np.repeat(list("abcdefgh"), 100)
+        for seed in range(5):
+            held = composition(
+                plant(rng.normal(size=(800, 3)), types, "shift_two_shared", seed=seed)
+            )
+            assert (held > 0).sum(axis=1).tolist() == [4, 4]
+            assert (held > 0).all().sum() == 2
+            assert held.shape[1] == 6
+
     def test_impossible_kinds_have_a_reason(self, rng):
         few = np.repeat(["a", "b"], 50)
         for kind, reason in (
@@ -131,6 +183,8 @@ class TestSplits:
             ("missing_several", "more than 2 types of 10 cells to remove 2, found 2"),
             ("private", "three types of 10 cells, found 2"),
             ("missing_one", "30 cells to be left without 1 of the types"),
+            ("disjoint_2x2", "4 types of 30 cells, found 2"),
+            ("shift_two_shared", "4 types of 60 cells, found 0"),
         ):
             assert reason in possible(few, kind)
             with pytest.raises(BadValue, match=reason):
@@ -206,6 +260,34 @@ class TestScores:
         squares = [((o - mean) ** 2).sum() for o in off]
         expected = np.sqrt(sum(squares) / len(squares)) / type_distance(*source)
         assert displacement_error(planted, after) == pytest.approx(expected)
+
+    def test_relative_error_is_the_definition(self, source, rng):
+        planted = plant(*source, "shift_many", seed=2)
+        few = rng.permutation(len(planted.Z))[:200]
+        planted = replace(
+            planted,
+            **{name: getattr(planted, name)[few] for name in ("Z", "batch", "cell_type", "truth")},
+        )
+        after = planted.Z + rng.normal(size=planted.Z.shape)
+        off, origin = after - planted.Z - planted.truth, planted.Z + planted.truth
+        squares = []
+        for i in range(200):
+            others = [j for j in range(200) if planted.batch[j] != planted.batch[i]]
+            others.sort(key=lambda j: np.linalg.norm(origin[j] - origin[i]))
+            squares.append(((off[i] - sum(off[j] for j in others[:15]) / 15) ** 2).sum())
+        expected = np.sqrt(np.mean(squares)) / planted.unit
+        assert relative_error(planted, after) == pytest.approx(expected)
+
+    def test_batches_that_meet_half_way_have_no_relative_error(self, source):
+        """Where each type has its own shift, its mean position is as good as that of the first batch."""
+        planted = plant(*source, "type_shift")
+        middle = planted.Z + planted.truth
+        codes = np.unique(planted.cell_type, return_inverse=True)[1]
+        middle += 0.1 * planted.unit * np.random.default_rng(0).normal(size=(5, 6))[codes]
+        assert displacement_error(planted, middle) > 0.05
+        # A few neighbours are of another type, which moved otherwise.
+        assert relative_error(planted, middle) < 0.1 * displacement_error(planted, middle)
+        assert relative_error(planted, planted.Z) > 0.2
 
     def test_a_translation_of_all_cells_does_not_matter(self, source, rng):
         planted = plant(*source, "field")

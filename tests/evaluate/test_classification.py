@@ -13,6 +13,7 @@ from sklearn.model_selection import train_test_split
 from labelled_cells import distances, f1_of, make_labelled
 from scbatchprox.evaluate.metrics import (
     affected_f1,
+    f1_given_batch,
     ilisi,
     leave_one_batch_out_f1,
     macro_f1,
@@ -56,6 +57,29 @@ class TestMacroF1:
         assert macro_f1(Z, labels, seed=3) == pytest.approx(np.mean(scores))
         for kind, score in zip("abc", scores, strict=True):
             assert affected_f1(Z, labels, kind, seed=3) == pytest.approx(score)
+
+    def test_given_the_batch_it_is_that_of_more_coordinates(self, rng):
+        Z, labels, batch = make_labelled(rng, 300, apart=0.7)
+        own = 3.0 * (np.asarray(batch)[:, None] == np.unique(batch))
+        truth, predicted = self.predictions(np.column_stack([Z, own]), labels, seed=3)
+        expected = np.mean([f1_of(truth, predicted, kind) for kind in "abc"])
+        assert f1_given_batch(Z, labels, batch, seed=3) == pytest.approx(expected)
+
+    def test_a_batch_effect_is_no_merit_once_the_batch_is_given(self, rng):
+        """Each batch has mostly one of two similar types: the place tells the batch, not the type."""
+        batch = np.repeat(["one", "two"], 600)
+        cell_type = np.where(rng.random(1200) < np.where(batch == "one", 0.9, 0.1), "a", "b")
+        together = rng.normal(size=(1200, 4)) + 0.5 * (cell_type == "a")[:, None]
+        apart = together + 8.0 * (batch == "one")[:, None] * [1, 0, 0, 0]
+        plain, given = (
+            [np.mean([score(Z, seed) for seed in range(5)]) for Z in (together, apart)]
+            for score in (
+                lambda Z, seed: macro_f1(Z, cell_type, seed=seed),
+                lambda Z, seed: f1_given_batch(Z, cell_type, batch, seed=seed),
+            )
+        )
+        assert plain[1] > plain[0] + 0.05
+        assert given[1] == pytest.approx(given[0], abs=0.01)
 
     def test_labels_come_in_any_container(self, rng):
         Z, labels, _ = make_labelled(rng, 100, apart=0.7)

@@ -31,6 +31,7 @@ METHOD_COLOURS = {
     "batchprox_population_frozen": "#CC79A7",
     "batchprox_population_refit": "#882255",
     "scarches": "#D55E00",
+    "no batch effect": "#009E73",
     "full": "#0072B2",
     "mean-only": "#009E73",
     "w/o FedProx": "#CC79A7",

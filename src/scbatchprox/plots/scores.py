@@ -20,6 +20,7 @@ __all__ = ["scores"]
 GROUPS = {
     "cell types": {
         "macro_f1": "macro-F1",
+        "f1_given_batch": "F1 given\nbatch",
         "lobo_f1": "leave-one-\nbatch-out F1",
         "silhouette": "silhouette",
         "nmi": "NMI",

@@ -10,7 +10,7 @@ import pandas as pd
 from ..core.labels import Labels
 from ..errors import BadValue
 from ..evaluate.metrics.cells import sample
-from ..evaluate.metrics.classification import leave_one_batch_out_f1, macro_f1
+from ..evaluate.metrics.classification import f1_given_batch, leave_one_batch_out_f1
 from ..evaluate.metrics.within import mixing_within_types, over_correction
 from .facts import Scores
 
@@ -20,7 +20,11 @@ __all__ = ["SCORES", "scored"]
 MAX_CELLS = 5_000
 #: Scores that are shown: name, what it tells, and whether a higher value is better.
 SCORES: dict[str, tuple[str, str, bool]] = {
-    "macro_f1": ("Macro-F1", "how well types are told apart by a linear classifier", True),
+    "f1_given_batch": (
+        "F1 given batch",
+        "how well types are told apart by a linear classifier that knows the batch",
+        True,
+    ),
     "lobo_f1": (
         "Leave-one-batch-out F1",
         "how well types of a batch are predicted from the other batches",
@@ -51,7 +55,7 @@ def scored(
     first, second = (np.asarray(Z, np.float64)[known[rows]] for Z in (before, after))
     columns = {
         name: {
-            "macro_f1": _macro_f1(Z, cell_type, seed),
+            "f1_given_batch": _f1_given_batch(Z, cell_type, batch, seed),
             "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
             "mixing_within_types": mixing_within_types(Z, batch, cell_type),
             "over_correction": over_correction(Z, batch, cell_type),
@@ -61,8 +65,8 @@ def scored(
     return Scores(pd.DataFrame(columns).reindex(list(SCORES)), rows.size)
 
 
-def _macro_f1(Z: Any, cell_type: Labels, seed: int) -> float:
+def _f1_given_batch(Z: Any, cell_type: Labels, batch: Labels, seed: int) -> float:
     try:
-        return macro_f1(Z, cell_type, seed=seed)
+        return f1_given_batch(Z, cell_type, batch, seed=seed)
     except BadValue:  # there are too few cells for training and test cells of every type
         return float("nan")

@@ -127,7 +127,7 @@ def _scores(facts: Facts) -> tuple[bool, list[str]]:
     f1, over = table.loc["lobo_f1"], table.loc["over_correction"]
     sentences = []
     for row, what, sign in (
-        (table.loc["macro_f1"], "cell types are harder to tell apart (macro-F1", 1),
+        (table.loc["f1_given_batch"], "cell types are harder to tell apart (F1 given batch", 1),
         (f1, "cell types transfer worse between batches (leave-one-batch-out F1", 1),
         (over, "cells have more neighbours of another type (over-correction", -1),
     ):

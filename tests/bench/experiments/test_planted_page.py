@@ -11,7 +11,7 @@ import pytest
 from planted_data import one_batch
 from scbatchprox import diagnose
 from scbatchprox.bench.experiments import EXPERIMENTS, run
-from scbatchprox.bench.experiments.classify import REAL
+from scbatchprox.bench.experiments.classify import LATER, REAL
 from scbatchprox.bench.experiments.journal import Key
 from scbatchprox.bench.experiments.planted import PlantedSettings
 from scbatchprox.bench.experiments.planted_page import HALVES, VERDICTS, half_of, harms
@@ -103,12 +103,14 @@ def test_halves_alternate_in_alphabetical_order():
     assert HALVES["choosing"] == (
         *("bbbc021_moa", "covid_pbmc_pca", "hematopoiesis_scvi"),
         *("kang_ifnb", "pancreas_scvi", "sc_mixology"),
+        *("cytof8", "mesc2", "onek1k40", "primates9"),
     )
     assert HALVES["confirming"] == (
         *("cell_lines", "fsdd_speech", "hmp16s_bodysites"),
         *("optimalflow37", "pancreas_wang_xin", "synovium"),
+        *("glioblastoma10", "mtbls79", "panc8_small"),
     )
-    assert {half_of(name) for name in REAL} == set(HALVES)
+    assert {half_of(name) for name in (*REAL, *LATER)} == set(HALVES)
     assert half_of("mine") == "other data"
     quick = EXPERIMENTS["planted"].quick["data"]
     assert not set(quick) & set(HALVES["confirming"])

@@ -17,7 +17,8 @@ from ...core.target import TargetRule
 from ...errors import BadValue, MissingExtra
 
 __all__ = [
-    "METHODS", "POPULATION", "ROUNDS", "SOLVERS", "Method", "batchprox", "harmony", "unrefined",
+    "METHODS", "POPULATION", "ROUNDS", "SOLVERS", "Method", "batchprox", "harmony", "shuffled",
+    "unrefined",
 ]  # fmt: skip
 
 #: Default number of rounds of scBatchProx; the paper does not state its number.
@@ -71,6 +72,15 @@ def batchprox(solver: str = "exact", target: str | TargetRule = "moment", **para
     return method
 
 
+def shuffled(method: Method) -> Method:
+    """Return a control: the method, with batch labels in random order, so that it can learn nothing."""
+
+    def control(Z: np.ndarray, batch: Any, seed: int = 0) -> np.ndarray:
+        return method(Z, np.random.default_rng(seed).permutation(np.asarray(batch)), seed)
+
+    return control
+
+
 METHODS: dict[str, Method] = {
     "unrefined": unrefined,
     "harmony": harmony,
@@ -78,3 +88,4 @@ METHODS: dict[str, Method] = {
     SOLVERS["adam"]: batchprox("adam", rounds=ROUNDS),
     POPULATION: batchprox(target="population"),
 }
+METHODS |= {f"shuffled_{name}": shuffled(METHODS[name]) for name in ("harmony", POPULATION)}

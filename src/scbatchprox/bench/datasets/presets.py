@@ -16,15 +16,19 @@ from .folder import data_folder
 from .originals import ORIGINALS, Original
 from .reduction import with_pca
 
-__all__ = ["PRESETS", "Simulated", "Stored", "load"]
+__all__ = ["PRESETS", "WITHOUT", "Simulated", "Stored", "load"]
+
+#: End of the names of simulated sets whose batches have no effect.
+WITHOUT = "_without_effect"
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Counts simulated with a composition of the paper."""
+    """Counts simulated with a composition of the paper, with or without a batch effect."""
 
     about: str
     composition: str
+    batch_strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
     "sim_mhd6": Simulated("the paper's 6-batch mouse hindbrain table", "mhd6"),
     "sim_hpms2": Simulated("the paper's 2-batch human pancreas table", "hpms2"),
     "sim_balanced2": Simulated("two batches of six types x 200 cells", "balanced2"),
+    f"sim_pbmc4{WITHOUT}": Simulated("the same as sim_pbmc4 without a batch effect", "pbmc4", 0.0),
+    f"sim_hpms2{WITHOUT}": Simulated("the same as sim_hpms2 without a batch effect", "hpms2", 0.0),
     "cell_lines": Stored("Jurkat and 293T, separate and mixed: two batches share no type"),
     "sc_mixology": Stored("five cell lines by four protocols: counts, certain labels"),
     "pancreas_scvi": Stored("human pancreas of four studies, scVI"),
@@ -67,6 +73,13 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
         "human pancreas of two studies: small, private types", pca=N_COMPONENTS
     ),
     "hmp16s_bodysites": Stored("microbiome by body site: counts, types that blur"),
+    "onek1k40": Stored("blood of 40 donors: mild effects, hardly anything to do"),
+    "primates9": Stored("9 clones of 3 primates by day of differentiation: a continuum"),
+    "panc8_small": Stored("human pancreas by five protocols, 100 cells of each"),
+    "cytof8": Stored("blood by CyTOF: each of four samples on two days"),
+    "glioblastoma10": Stored("five patients x two treatments: the treatment is to be kept"),
+    "mtbls79": Stored("metabolomics: 8 tiny batches, 3 types"),
+    "mesc2": Stored("stem cells in three media: two batches far apart"),
     **ORIGINALS,
 }
 
@@ -105,7 +118,12 @@ def load(
     preset = PRESETS.get(name)
     if isinstance(preset, Simulated):
         note = f"simulated: {preset.about}, seed {seed}"
-        return Dataset.of(name, simulate(preset.composition, seed=seed), keys, note)
+        return Dataset.of(
+            name,
+            simulate(preset.composition, batch_strength=preset.batch_strength, seed=seed),
+            keys,
+            note,
+        )
     if preset is None and Path(name).suffix in SUFFIXES:
         return Dataset.of(Path(name).stem, read(Path(name)), keys)
     folder = data_folder(data_dir)

@@ -11,6 +11,7 @@ from .rounds import ROUNDS
 from .runner import run
 from .sensitivity import SENSITIVITY
 from .settings import Settings, read_config
+from .without_effect import WITHOUT_EFFECT
 
 __all__ = ["EXPERIMENTS", "Experiment", "Outcome", "Settings", "read_config", "run"]
 
@@ -18,6 +19,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS),
-        *(PLANTED, SENSITIVITY),
+        *(PLANTED, SENSITIVITY, WITHOUT_EFFECT),
     )
 }

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from ...evaluate.metrics import neighbourhood_scores, silhouette
+from ...errors import MissingExtra
+from ...evaluate.metrics import f1_given_batch, neighbourhood_scores, scib, silhouette
 from ...kernels.threads import one_blas_thread
 from ...plots.figures import dots
 from ..baselines import CONTROLS, METHODS, ROUNDS
@@ -25,7 +27,7 @@ from .verdict import MARGIN, compare, variants
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CLASSIFY", "ORIGINALS", "REAL", "SIMULATED", "ClassifySettings"]
+__all__ = ["CLASSIFY", "LATER", "ORIGINALS", "REAL", "SIMULATED", "ClassifySettings"]
 
 #: The paper's own data, which may need a download; its simulated substitutes; other real data.
 ORIGINALS = ("pbmc4", "mhd6", "hpms2")
@@ -35,6 +37,10 @@ REAL = (
     *("optimalflow37", "covid_pbmc_pca", "bbbc021_moa", "fsdd_speech", "pancreas_wang_xin"),
     "hmp16s_bodysites",
 )
+#: Real data that came later, after the population target of 0.2.0 had been chosen.
+LATER = (
+    "cytof8", "glioblastoma10", "mesc2", "mtbls79", "onek1k40", "panc8_small", "primates9",
+)  # fmt: skip
 _BY = ["dataset", "upstream", "method"]
 
 
@@ -64,21 +70,33 @@ def _scores(trial: Trial, upstream: str, method: str, run: int) -> dict[str, flo
     with one_blas_thread():
         scores = {
             **both_splits(Z, cell_type, seed, run),
+            "f1_given_batch": f1_given_batch(Z, cell_type, batch, seed=seed + run),
             "seconds": times[0],
             "seconds_upstream": times[1],
         }
         if run == 0:
             scores |= neighbourhood_scores(Z, batch, cell_type, embedding.Z)
             scores["silhouette"] = silhouette(Z, cell_type, max_cells=10_000, seed=seed)
+            scores |= _scib_means(trial, Z)
     return scores
+
+
+def _scib_means(trial: Trial, Z: np.ndarray) -> dict[str, float]:
+    """Return the means of scIB, if scib-metrics is installed."""
+    batch, cell_type, settings = trial.obs["batch"], trial.obs["cell_type"], trial.settings
+    try:
+        found = scib(Z, batch, cell_type, profile=settings.profile, seed=settings.seed)
+    except MissingExtra:
+        return {}
+    return {name: found[name] for name in ("bio", "batch", "overall")}
 
 
 def _with_paper(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the table of macro-F1 and seconds, with columns for the paper's numbers."""
     metrics = [
-        *("macro_f1", "macro_f1_split", "lobo_f1", "ilisi_30", "silhouette"),
+        *("macro_f1", "macro_f1_split", "f1_given_batch", "lobo_f1", "ilisi_30", "silhouette"),
         *("mixing_within_types", "over_correction", "variance_kept", "neighbours_kept_in_batch"),
-        *("seconds", "seconds_upstream"),
+        *("bio", "batch", "overall", "seconds", "seconds_upstream"),
     ]
     table = summary(rows, _BY, metrics)
     theirs = [
@@ -107,7 +125,7 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     findings += [
         compare(embedded, metric, method, baseline, names=SENTENCE_NAMES).sentence()
         for method in variants(embedded)
-        for metric in ("lobo_f1", "ilisi_30")
+        for metric in ("f1_given_batch", "lobo_f1", "ilisi_30", "overall")
         for baseline in ("unrefined", "harmony")
     ]
     notes = [
@@ -118,6 +136,11 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
         f'"{NAMES["macro_f1_split"]}": run r uses split r, so the spread is over splits. The findings '
         f"compare methods on these, split by split; a difference is clear if its mean exceeds {MARGIN} "
         f"and twice its standard error.",
+        "Macro-F1 of mixed splits is the paper's score. Where batches differ in composition it rewards a "
+        "batch effect (see without_effect); F1 given batch does not: its classifier also gets the batch, on "
+        "the splits of the runs. Bio, Batch and Overall are the means of scIB as in the paper's appendix.",
+        "Shuffled batches: the same method with the batch labels in random order. What it gains is not a "
+        "batch effect removed; cells that it moves should not have moved.",
         "Seconds are those of the method; the last column has those of the embedding before it. For "
         "scArches they are those of the surgery, and of the reference before it.",
         settings.upstream_note,

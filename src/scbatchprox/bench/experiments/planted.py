@@ -12,13 +12,14 @@ import pandas as pd
 from ...api.diagnose import diagnose
 from ...core.checks import some_of
 from ...errors import BadValue
-from ...evaluate.metrics import macro_f1, neighbourhood_scores
+from ...evaluate.metrics import f1_given_batch, macro_f1, neighbourhood_scores
 from ...evaluate.metrics.cells import groups, sample
+from ...evaluate.metrics.classification import neighbour_accuracy
 from ...kernels.arrays import Floats
 from ...kernels.threads import one_thread
 from ..baselines import METHODS, POPULATION
-from ..planted import KINDS, Planted, displacement_error, plant, possible
-from .classify import REAL
+from ..planted import KINDS, Planted, displacement_error, plant, possible, relative_error
+from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
 from .planted_page import DIAGNOSE, VERDICTS, draw, report
@@ -45,7 +46,7 @@ class PlantedSettings(Settings):
         Largest number of cells of a real batch that are used, the same share of every type.
     """
 
-    data: tuple[str, ...] = choice(tuple(sorted(REAL)))
+    data: tuple[str, ...] = choice(tuple(sorted((*REAL, *LATER))))
     runs: int = choice(1)
     upstreams: tuple[str, ...] = choice(("pca",))
     methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", POPULATION))
@@ -155,11 +156,16 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
     batch, cell_type, trial = planted.batch, planted.cell_type, source.trial
     Z, seconds = trial.refine(METHODS[method], planted.Z, run, pd.Series(batch))
     error, unrefined = (displacement_error(planted, after) for after in (Z, planted.Z))
+    seed = trial.settings.seed + run
     with one_thread():
         return {
             "displacement_error": error,
             "displacement_relative": error / unrefined if unrefined > 0 else float("nan"),
-            "macro_f1": macro_f1(Z, cell_type, seed=trial.settings.seed + run),
+            "relative_error": relative_error(planted, Z),
+            "unmoved": float((Z == planted.Z).all()),
+            "neighbour_accuracy": neighbour_accuracy(Z, cell_type),
+            "macro_f1": macro_f1(Z, cell_type, seed=seed),
+            "f1_given_batch": f1_given_batch(Z, cell_type, batch, seed=seed),
             **neighbourhood_scores(Z, batch, cell_type, planted.Z),
             "seconds": seconds,
         }

@@ -1,6 +1,15 @@
 """Known batch effects, added to ("planted in") the cells of one real batch."""
 
-from .sets import KINDS, Kind, Planted, displacement_error, plant, possible, type_distance
+from .sets import (
+    KINDS,
+    Kind,
+    Planted,
+    displacement_error,
+    plant,
+    possible,
+    relative_error,
+    type_distance,
+)
 
 __all__ = [
     "KINDS",
@@ -9,5 +18,6 @@ __all__ = [
     "displacement_error",
     "plant",
     "possible",
+    "relative_error",
     "type_distance",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
+from sklearn.neighbors import NearestNeighbors
 
 from ...core.checks import some_of
 from ...core.labels import Labels
@@ -14,9 +15,27 @@ from ...errors import BadKey, BadValue
 from ...evaluate.metrics.cells import embedding, groups
 from ...kernels.arrays import Floats, Ints
 from .effects import Effect, by_type, field, nothing, scale, shift
-from .splits import GONE, Split, halves, many, missing, private, unequal
+from .splits import (
+    GONE,
+    Split,
+    disjoint,
+    halves,
+    many,
+    many_missing,
+    missing,
+    private,
+    pure,
+    two_shared,
+    unequal,
+)
 
-__all__ = ["KINDS", "Kind", "Planted", "displacement_error", "plant", "possible", "type_distance"]
+__all__ = [
+    *("KINDS", "Kind", "Planted"),
+    *("displacement_error", "plant", "possible", "relative_error", "type_distance"),
+]
+
+#: Cells of other batches around a cell, with whose error its own is compared.
+_AROUND = 15
 
 
 @dataclass(frozen=True)
@@ -81,6 +100,16 @@ KINDS: dict[str, Kind] = {
         "halves, one without half of the types (at least two)", missing(lambda n: max(2, _half(n)))
     ),
     "private": Kind("halves, each without a different type", private),
+    "missing_many_10": Kind(
+        "10 random batches, each without a third of the types", many_missing(10, 3)
+    ),
+    "missing_many_30": Kind(
+        "30 random batches, each without a third of the types", many_missing(30, 11)
+    ),
+    "disjoint_2x1": Kind("two batches of one type each", disjoint(2, 1)),
+    "disjoint_2x2": Kind("two batches of two types each, none shared", disjoint(2, 2)),
+    "disjoint_4x1": Kind("four batches of one type each", disjoint(4, 1)),
+    "pure": Kind("four random batches, the last with one type only", pure),
     **{
         f"shift_{size:g}": Kind(
             f"halves, one shifted by {size:g} of the distance between types", halves, shift(size)
@@ -91,6 +120,9 @@ KINDS: dict[str, Kind] = {
         "one half shifted by 1, and without half of the types",
         missing(lambda n: max(1, _half(n))),
         shift(1.0),
+    ),
+    "shift_two_shared": Kind(
+        "halves that share two of up to six types, one shifted by 1", two_shared, shift(1.0)
     ),
     "type_shift": Kind(
         "one half shifted by 0.5, and each of its types by 0.25 more", halves, by_type(0.5, 0.25)
@@ -160,13 +192,40 @@ def displacement_error(planted: Planted, after: Any) -> float:
     translation of all cells does not matter. ``displacement_error(planted, planted.Z)`` is the error
     without refinement.
     """
+    error = _errors(planted, after)
+    return _length(error - error.mean(0), planted)
+
+
+def relative_error(planted: Planted, after: Any) -> float:
+    """How far cells are from the cells of other batches that they should lie beside, in the same units.
+
+    The root mean squared length of a cell's error less the mean error of the 15 nearest cells of other
+    batches, where "nearest" is before the effect. Batches that meet in the middle have no such error, though
+    :func:`displacement_error` has one, because the truth fixes the first batch: no method that treats batches
+    alike can reach 0 there if an effect differs between types.
+    """
+    error, origin = _errors(planted, after), planted.Z + planted.truth
+    relative = np.empty_like(error)
+    for name in np.unique(planted.batch):
+        own = planted.batch == name
+        others = NearestNeighbors(n_neighbors=min(_AROUND, int((~own).sum()))).fit(origin[~own])
+        around = others.kneighbors(origin[own], return_distance=False)
+        relative[own] = error[own] - error[~own][around].mean(1)
+    return _length(relative, planted)
+
+
+def _errors(planted: Planted, after: Any) -> Floats:
+    """Return what displacements add to the truth, for each cell."""
     after = embedding(after)
     if after.shape != planted.Z.shape:
         raise BadValue(
             f"Expected the planted cells, {planted.Z.shape}, after refinement, found {after.shape}."
         )
-    error = after - planted.Z - planted.truth
-    error = error - error.mean(0)
+    found: Floats = after - planted.Z - planted.truth
+    return found
+
+
+def _length(error: Floats, planted: Planted) -> float:
     return float(np.sqrt((error**2).sum(1).mean()) / planted.unit)
 
 

@@ -13,7 +13,10 @@ import numpy as np
 from ...errors import BadValue
 from ...kernels.arrays import Ints
 
-__all__ = ["GONE", "Split", "halves", "many", "missing", "movable", "private", "unequal"]
+__all__ = [
+    *("GONE", "Split", "disjoint", "halves", "many", "many_missing", "missing", "movable"),
+    *("private", "pure", "two_shared", "unequal"),
+]
 
 #: Code of removed cells.
 GONE = -1
@@ -74,6 +77,47 @@ def private(types: Ints, rng: np.random.Generator) -> Ints:
     return _without(batch, types, 1, np.setdiff1d(known, gone), 1, rng)
 
 
+def many_missing(n_batches: int, least: int) -> Split:
+    """Return the split of :func:`many`, with a third of the types (at least one) removed from each batch."""
+
+    def split(types: Ints, rng: np.random.Generator) -> Ints:
+        batch, known = many(n_batches, least)(types, rng), movable(types)
+        for b in range(int(batch.max()) + 1):
+            batch = _without(batch, types, b, known, max(1, known.size // 3), rng, left=ENOUGH)
+        return batch
+
+    return split
+
+
+def disjoint(n_batches: int, n_types: int) -> Split:
+    """Return batches of ``n_types`` types each that no other batch has; all other cells are removed."""
+
+    def split(types: Ints, rng: np.random.Generator) -> Ints:
+        drawn = _drawn_types(types, n_batches * n_types, SIDE, rng)
+        batch = np.full(types.size, GONE)
+        for b in range(n_batches):
+            batch[np.isin(types, drawn[b * n_types : (b + 1) * n_types])] = b
+        return batch
+
+    return split
+
+
+def pure(types: Ints, rng: np.random.Generator) -> Ints:
+    """Return four random batches; of the last one only a single type is left."""
+    batch = many(4, 4)(types, rng)
+    kept = _drawn_types(np.where(batch == 3, types, GONE), 1, SIDE, rng)
+    return np.where((batch == 3) & (types != kept), GONE, batch)
+
+
+def two_shared(types: Ints, rng: np.random.Generator) -> Ints:
+    """Return halves of four to six types: both have two of them, and each has others that it alone has."""
+    n = min(6, max(4, int((np.bincount(types) >= 2 * SIDE).sum())))
+    drawn = _drawn_types(types, n, 2 * SIDE, rng)
+    batch = halves(types, rng)
+    has = [np.isin(types, [*drawn[:2], *drawn[2 + b :: 2]]) for b in range(2)]
+    return np.where(np.where(batch == 0, has[0], has[1]), batch, GONE)
+
+
 def movable(types: Ints) -> Ints:
     """Return types with enough cells."""
     found: Ints = np.flatnonzero(np.bincount(types) >= ENOUGH)
@@ -90,16 +134,31 @@ def _drawn(n: int, cuts: list[int], rng: np.random.Generator) -> Ints:
     return batch
 
 
+def _drawn_types(types: Ints, n: int, least: int, rng: np.random.Generator) -> Ints:
+    """Return ``n`` random types of at least ``least`` cells each; cells of type ``GONE`` do not count."""
+    known = np.flatnonzero(np.bincount(types[types != GONE]) >= least)
+    if known.size < n:
+        raise BadValue(f"Expected {n} types of {least} cells, found {known.size}.")
+    drawn: Ints = rng.choice(known, n, replace=False)
+    return drawn
+
+
 def _without(
-    batch: Ints, types: Ints, side: int, known: Ints, n: int, rng: np.random.Generator
+    batch: Ints,
+    types: Ints,
+    side: int,
+    known: Ints,
+    n: int,
+    rng: np.random.Generator,
+    left: int = SIDE,
 ) -> Ints:
-    """Remove ``n`` of the known types from the batch ``side``, if enough cells remain."""
+    """Remove ``n`` of the known types from the batch ``side``, if ``left`` cells remain."""
     if not 0 < n < known.size:
         raise BadValue(
             f"Expected more than {n} types of {ENOUGH} cells to remove {n}, found {known.size}."
         )
     for _ in range(_TRIES):
         removed = (batch == side) & np.isin(types, rng.choice(known, n, replace=False))
-        if removed.any() and (batch == side).sum() - removed.sum() >= SIDE:
+        if removed.any() and (batch == side).sum() - removed.sum() >= left:
             return np.where(removed, GONE, batch)
-    raise BadValue(f"Expected {SIDE} cells to be left without {n} of the types, found fewer.")
+    raise BadValue(f"Expected {left} cells to be left without {n} of the types, found fewer.")

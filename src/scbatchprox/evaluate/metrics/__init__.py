@@ -1,6 +1,6 @@
 """Scores of an embedding: arrays in, numbers out."""
 
-from .classification import affected_f1, leave_one_batch_out_f1, macro_f1
+from .classification import affected_f1, f1_given_batch, leave_one_batch_out_f1, macro_f1
 from .comparison import Comparison, compare
 from .neighbours import ilisi, neighbours_kept
 from .of_file import Scored, evaluate_file
@@ -16,6 +16,7 @@ __all__ = [
     "affected_f1",
     "compare",
     "evaluate_file",
+    "f1_given_batch",
     "ilisi",
     "leave_one_batch_out_f1",
     "macro_f1",

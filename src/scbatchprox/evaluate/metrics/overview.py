@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import BadValue, MissingExtra
 from ...kernels.arrays import Floats
 from .cells import Cells, embedding
-from .classification import leave_one_batch_out_f1, macro_f1
+from .classification import f1_given_batch, leave_one_batch_out_f1, macro_f1
 from .neighbours import N_NEIGHBOURS, Neighbours, mean_ilisi, mean_kept_in_batch
 from .scib_scores import NEAREST, chosen, scib_library, scib_of
 from .within import mixing_of, over_corrected, variance_kept
@@ -35,7 +35,8 @@ def scores(
     Z, batch, cell_type, before, profile, seed
         As for :func:`.scib`; the fast profile applies to all scores.
     runs
-        Number of splits, with seeds ``seed``, ``seed + 1``, ...; ``macro_f1`` is the mean over them.
+        Number of splits, with seeds ``seed``, ``seed + 1``, ...; ``macro_f1`` and ``f1_given_batch`` are
+        means over them.
     partial
         Leave out scores whose package is not installed (``clisi``, ``ilisi``, ``graph_connectivity``, and
         the means ``bio``, ``batch`` and ``overall``), instead of an error.
@@ -43,10 +44,11 @@ def scores(
     Returns
     -------
     dict
-        ``macro_f1`` (and ``macro_f1_sd`` for several runs), ``lobo_f1``, ``silhouette`` (of cell
-        types, -1 to 1), ``ilisi_30``, ``mixing_within_types``, ``over_correction`` (lower is better),
-        with ``before`` also ``variance_kept`` and ``neighbours_kept_in_batch`` (the mean of
-        :func:`.neighbours_kept` within batches), and all that :func:`.scib` returns.
+        ``macro_f1`` (and ``macro_f1_sd`` for several runs), ``f1_given_batch``, ``lobo_f1``,
+        ``silhouette`` (of cell types, -1 to 1), ``ilisi_30``, ``mixing_within_types``,
+        ``over_correction`` (lower is better), with ``before`` also ``variance_kept`` and
+        ``neighbours_kept_in_batch`` (the mean of :func:`.neighbours_kept` within batches), and all that
+        :func:`.scib` returns.
 
     Examples
     --------
@@ -71,12 +73,15 @@ def scores(
             raise
         library = None
     near = Neighbours.of(cells.Z, NEAREST)
-    f1 = [macro_f1(cells.Z, cells.cell_type, seed=seed + run) for run in range(runs)]
+    splits = range(seed, seed + runs)
+    f1 = [macro_f1(cells.Z, cells.cell_type, seed=split) for split in splits]
+    given = [f1_given_batch(cells.Z, cells.cell_type, cells.batch, seed=split) for split in splits]
     by_scib = scib_of(cells, near, first, seed, library)
     spread = {"macro_f1_sd": float(np.std(f1))} if runs > 1 else {}
     return {
         "macro_f1": float(np.mean(f1)),
         **spread,
+        "f1_given_batch": float(np.mean(given)),
         "silhouette": 2 * by_scib["asw_cell"] - 1,
         **_by_neighbours(cells, near, first),
         **by_scib,
