@@ -275,7 +275,7 @@ class TestScores:
             others = [j for j in range(200) if planted.batch[j] != planted.batch[i]]
             others.sort(key=lambda j: np.linalg.norm(origin[j] - origin[i]))
             squares.append(((off[i] - sum(off[j] for j in others[:15]) / 15) ** 2).sum())
-        expected = np.sqrt(np.mean(squares)) / planted.unit
+        expected = 0.5 * np.sqrt(np.mean(squares)) / planted.unit
         assert relative_error(planted, after) == pytest.approx(expected)
 
     def test_batches_that_meet_half_way_have_no_relative_error(self, source):
@@ -288,6 +288,12 @@ class TestScores:
         # A few neighbours are of another type, which moved otherwise.
         assert relative_error(planted, middle) < 0.1 * displacement_error(planted, middle)
         assert relative_error(planted, planted.Z) > 0.2
+
+    def test_for_one_shift_of_two_halves_both_errors_agree(self, source):
+        planted = plant(*source, "shift_1")
+        assert relative_error(planted, planted.Z) == pytest.approx(
+            displacement_error(planted, planted.Z), rel=1e-3
+        )
 
     def test_a_translation_of_all_cells_does_not_matter(self, source, rng):
         planted = plant(*source, "field")

@@ -199,10 +199,11 @@ def displacement_error(planted: Planted, after: Any) -> float:
 def relative_error(planted: Planted, after: Any) -> float:
     """How far cells are from the cells of other batches that they should lie beside, in the same units.
 
-    The root mean squared length of a cell's error less the mean error of the 15 nearest cells of other
-    batches, where "nearest" is before the effect. Batches that meet in the middle have no such error, though
-    :func:`displacement_error` has one, because the truth fixes the first batch: no method that treats batches
-    alike can reach 0 there if an effect differs between types.
+    Half the root mean squared length of a cell's error less the mean error of the 15 nearest cells of other
+    batches, where "nearest" is before the effect. (Half, because both sides may move: of two equal batches,
+    one of which is shifted, this is the displacement error.) Batches that meet in the middle have no such
+    error, though :func:`displacement_error` has one, because the truth fixes the first batch: no method that
+    treats batches alike can reach 0 there if an effect differs between types.
     """
     error, origin = _errors(planted, after), planted.Z + planted.truth
     relative = np.empty_like(error)
@@ -210,7 +211,7 @@ def relative_error(planted: Planted, after: Any) -> float:
         own = planted.batch == name
         others = NearestNeighbors(n_neighbors=min(_AROUND, int((~own).sum()))).fit(origin[~own])
         around = others.kneighbors(origin[own], return_distance=False)
-        relative[own] = error[own] - error[~own][around].mean(1)
+        relative[own] = 0.5 * (error[own] - error[~own][around].mean(1))
     return _length(relative, planted)
 
 
