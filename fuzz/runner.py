@@ -28,12 +28,13 @@ import numpy as np
 from scbatchprox.errors import InputError
 
 from .seeds import make_seeds
-from .targets import TARGETS, Target, Wrong
+from .target import SECRET, Stopped, Target, Wrong
+from .targets import TARGETS
 
 __all__ = ["Report", "fuzz", "replay"]
 
-#: What a case may use: memory beyond that of the process before, and seconds.
-MEMORY, SECONDS = 2 << 30, 15
+#: Memory that a case may use beyond that of the process before.
+MEMORY = 2 << 30
 
 
 @dataclass
@@ -135,9 +136,10 @@ def _child(
         frames = re.findall(r"hread .*\n  (File .*)", stack)
         frames.sort(key=lambda frame: "/h5py/" not in frame)
         # HDF5 itself hangs or crashes on some damaged files, and nothing in Python can prevent it.
-        known = bool(frames) and "/h5py/" in frames[0]
+        name = _name(names, seed, number)
+        known = TARGETS[name].crashes and bool(frames) and "/h5py/" in frames[0]
         outcome = f"{'in HDF5' if known else 'failed'}\t{what} {frames[0] if frames else ''}"
-        report.add(f"{_name(names, seed, number)}:{seed}:{number}", outcome)
+        report.add(f"{name}:{seed}:{number}", outcome)
         number += 1
     return number
 
@@ -151,8 +153,9 @@ def _work(
     stack = (folder.parent / "stack").open("w")
     faulthandler.enable(stack, all_threads=False)
     while time.monotonic() < end and (cases is None or number < cases):
-        faulthandler.dump_traceback_later(SECONDS, exit=True, file=stack)
-        outcome = _judged(_name(names, seed, number), seed, number, seeds, folder)
+        name = _name(names, seed, number)
+        faulthandler.dump_traceback_later(TARGETS[name].seconds, exit=True, file=stack)
+        outcome = _judged(name, seed, number, seeds, folder)
         faulthandler.cancel_dump_traceback_later()
         os.write(send, (outcome.replace("\n", " ") + "\n").encode("utf-8", "backslashreplace"))
         number += 1
@@ -192,6 +195,8 @@ def _judged(
         if verbose:
             traceback.print_exc()
         refused = str(error)
+    except Stopped:
+        return "refused"
     except Wrong as error:
         return f"failed\t{door.__name__}: {error}"
     except BaseException as error:
@@ -205,13 +210,22 @@ def _judged(
         known = [path.name, *(item.name for item in folder.rglob("*"))]
         if "\n" in refused or len(refused) > 2000:
             return f"failed\t{door.__name__}: more than a sentence: {refused[:300]!r}"
+        if SECRET in refused:
+            return f"failed\t{door.__name__}: a sentence with what is in another file: {refused[:300]}"
         if "pip install" in refused:
             refused = None  # it was read, and is not scored
         elif refused.startswith("Expected the parameters that the model was fitted with"):
             pass  # a model that was changed after it was fitted, which is no damage
-        elif not any(name in refused for name in known):
+        elif target.named and not any(name in refused for name in known):
             return f"failed\t{door.__name__}: a sentence that names no file: {refused[:300]}"
     after = _content(folder)
+    touched = [name for name in before if _foreign(name) and before[name] != after.get(name)]
+    touched += [name for name in after if _foreign(name) and name not in before]
+    if touched:
+        return f"failed\t{door.__name__}: wrote into another file: {touched[:3]}, {refused}"
+    told = [item.name for item in folder.rglob("*") if _tells(item, before, folder)]
+    if told:
+        return f"failed\t{door.__name__}: stored what is in another file: {told[:3]}"
     if refused is not None or door not in target.changing:
         changed = [name for name in before if before[name] != after.get(name)]
         if changed and target is not TARGETS["journal"]:  # which restores the old content
@@ -221,6 +235,17 @@ def _judged(
     if left and left != ["lock"]:
         return f"failed\t{door.__name__}: left {left}, {refused}"
     return "read" if refused is None else "refused"
+
+
+def _foreign(name: str) -> bool:
+    """Whether a file is one that the damaged file may point to, but that the user has not named."""
+    return name.startswith("sentinel")
+
+
+def _tells(item: Path, before: dict[str, bytes], folder: Path) -> bool:
+    """Whether a new file has a text of a file that was not named."""
+    name = str(item.relative_to(folder))
+    return name not in before and item.is_file() and SECRET.encode() in item.read_bytes()
 
 
 def _prepared(target: Target, rng: np.random.Generator, seeds: Path, folder: Path) -> Path:
