@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 import sys
 from collections import defaultdict
@@ -23,7 +24,9 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=list(TARGETS))
     parser.add_argument("--case", help="run one case again, TARGET:SEED:NUMBER")
     given = parser.parse_args()
-    names = given.target or [given.case.split(":")[0]] if given.case or given.target else list(TARGETS)
+    names = (
+        given.target or [given.case.split(":")[0]] if given.case or given.target else list(TARGETS)
+    )
     if "writes" in names and not preload():
         print("Expected a C compiler (cc, gcc or clang) to make writes fail, found none: skipped.")
         names.remove("writes")
@@ -43,7 +46,9 @@ def main() -> int:
         print(f"{name:<12}" + "".join(f"{n:>9,}" for n in counts))
     alike: dict[str, list[str]] = defaultdict(list)
     for case, reason in report.failures:
-        alike[f"{case.split(':')[0]}: {reason[:110]}"].append(f"{case}  {reason}")
+        # Names of folders and numbers differ from case to case.
+        kind = re.sub(r"/dev/shm/\w+|[0-9a-f]{12}|\d+", "", reason)[:110]
+        alike[f"{case.split(':')[0]}: {kind}"].append(f"{case}  {reason[:500]}")
     for cases in sorted(alike.values(), key=len, reverse=True):
         print(f"{len(cases):>5} like {cases[0]}")
     return 1 if any(how == "failed" for _, how in report.counts) else 0

@@ -31,7 +31,7 @@ static int inside(const char *path) {
   return path && !strncmp(path, folder, strlen(folder));
 }
 
-/* Whether this call fails. A short write takes half of the bytes once, and fails from then on. */
+/* Whether this call fails. A short write takes half of the bytes once, and all others fail from then on. */
 static int fails(int *half) {
   long now = __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST);
   if (half) *half = how == SHORT && now == at;
@@ -42,6 +42,11 @@ static int fails(int *half) {
 
 static int by_name(const char *path) {
   return __atomic_load_n(&armed, __ATOMIC_SEQ_CST) && inside(path) && fails(NULL);
+}
+
+/* A full disk has room for another name of a file that is there. */
+static int renaming(const char *path) {
+  return code != ENOSPC && by_name(path);
 }
 
 static int by_handle(int handle, int *half) {
@@ -76,9 +81,9 @@ FAIL(int, fsync, (int fd), (fd), by_handle(fd, NULL))
 FAIL(int, fdatasync, (int fd), (fd), by_handle(fd, NULL))
 FAIL(int, ftruncate, (int fd, off_t n), (fd, n), by_handle(fd, NULL))
 FAIL(int, ftruncate64, (int fd, off64_t n), (fd, n), by_handle(fd, NULL))
-FAIL(int, rename, (const char *a, const char *b), (a, b), by_name(b))
-FAIL(int, renameat, (int x, const char *a, int y, const char *b), (x, a, y, b), by_name(b))
-FAIL(int, renameat2, (int x, const char *a, int y, const char *b, unsigned f), (x, a, y, b, f), by_name(b))
+FAIL(int, rename, (const char *a, const char *b), (a, b), renaming(b))
+FAIL(int, renameat, (int x, const char *a, int y, const char *b), (x, a, y, b), renaming(b))
+FAIL(int, renameat2, (int x, const char *a, int y, const char *b, unsigned f), (x, a, y, b, f), renaming(b))
 FAIL(int, link, (const char *a, const char *b), (a, b), by_name(b))
 FAIL(int, linkat, (int x, const char *a, int y, const char *b, int f), (x, a, y, b, f), by_name(b))
 FAIL(int, symlink, (const char *a, const char *b), (a, b), by_name(b))

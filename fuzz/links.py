@@ -25,18 +25,29 @@ from .stored import meaning
 from .target import Door, Wrong, run
 
 __all__ = [
-    "LINK_CHANGING", "LINK_DOORS", "apart", "damage_links", "damage_names", "damage_symlinks",
-    "embed_apply", "embed_apply_in_place", "embed_fit",
+    "LINK_CHANGING", "LINK_DOORS", "SYMLINK_CHANGING", "SYMLINK_DOORS", "damage_links", "damage_names",
+    "damage_symlinks", "embed_apply", "embed_apply_in_place", "embed_fit",
 ]  # fmt: skip
 
 #: Where a file of counts can hold a link; what is nested comes after what holds it.
 _PLACES = (
-    *("uns", "uns", "obsm", "obsm", "obs", "var", "X", "layers", "layers/column", "layers/dense"),
+    *("uns", "obsm", "obs", "var", "X", "layers", "layers/column", "layers/dense"),
     *("obsm/X_pca", "obsm/frame", "obsm/frame/a", "obsm/X_pca_batchprox", "obsm/done", "uns/done"),
     *("uns/X_pca_batchprox", "uns/X_pca", "uns/deep", "uns/deep/er", "uns/deep/er/text"),
     *("obs/batch", "obs/batch/codes", "obs/batch/categories", "obs/site", "obs/type", "obs/_index"),
     *("obs/old", "obs/__categories", "obs/__categories/old", "var/_index", "var/highly_variable"),
     *("X/data", "X/indices", "X/indptr", "layers/column/data", "raw", "obsp"),
+)
+#: Where a link does most harm.
+_FIRST = (
+    "uns",
+    "uns",
+    "obsm",
+    "X",
+    "var",
+    "layers/dense",
+    "obs/__categories",
+    "uns/X_pca_batchprox",
 )
 _GROUPS = ("/", "/uns", "/obs", "/obsm", "/var", "/uns/deep", "/obs/batch")
 
@@ -45,7 +56,7 @@ def damage_links(rng: np.random.Generator, path: Path) -> None:
     """Put links, or arrays whose values are elsewhere, in the place of one to three objects."""
     with h5py.File(path, "r+") as file:
         for _ in range(1 + int(rng.geometric(0.7)) % 3):
-            name = pick(rng, _PLACES)
+            name = pick(rng, _FIRST if rng.random() < 0.5 else _PLACES)
             try:
                 if rng.random() < 0.15:
                     _path_in_attribute(rng, file)
@@ -136,8 +147,11 @@ def _attributes(where: Path, more: dict[str, Any]) -> None:
 
 
 def damage_symlinks(rng: np.random.Generator, path: Path) -> None:
-    """Put symbolic links in the place of folders and files of a zarr store."""
-    other = path.with_name(path.name.replace("counts", "sentinel"))
+    """Put symbolic links in the place of folders and files of a zarr store.
+
+    Reading through them is allowed, writing is not.
+    """
+    other = path.with_name(path.name.replace("counts", "sentinel-plain"))
     for _ in range(1 + int(rng.geometric(0.7)) % 3):
         if rng.random() < 0.6:
             place = path / pick(rng, ("uns", "uns", "obsm", "obs", "var", "X", "layers", "obs/batch",
@@ -145,7 +159,9 @@ def damage_symlinks(rng: np.random.Generator, path: Path) -> None:
         else:
             place = pick(rng, sorted(item for item in path.rglob("*") if item.is_file()))
         same = other / place.relative_to(path)
-        there = pick(rng, (same, same, same, other, path, place, place.parent, path.with_name("no"), "/"))
+        there = pick(
+            rng, (same, same, same, other, path, place, place.parent, path.with_name("no"), "/")
+        )
         if place.parent.is_symlink() or not place.parent.is_dir():
             continue
         if place.is_dir() and not place.is_symlink():
@@ -164,7 +180,9 @@ def _out(path: Path) -> Path:
 
 def refine_out(rng: np.random.Generator, path: Path, valid: Path) -> None:
     """``scbatchprox refine --out``."""
-    more = pick(rng, ([], [], ["--key-added", "done"], ["--keep", "kept"], ["--target", "population"]))
+    more = pick(
+        rng, ([], [], ["--key-added", "done"], ["--keep", "kept"], ["--target", "population"])
+    )
     more = ["--batch-key", _key(rng), "--out", _out(path), "--target", "moment", *more]
     run("refine", "refine", path, *more)
 
@@ -225,7 +243,17 @@ def scores(rng: np.random.Generator, path: Path, valid: Path) -> None:
 
 def diagnose(rng: np.random.Generator, path: Path, valid: Path) -> None:
     """``scbatchprox diagnose``."""
-    run("diagnose", "diagnose", path, "--batch-key", _key(rng), "--keep", "kept", "--target", "moment")
+    run(
+        "diagnose",
+        "diagnose",
+        path,
+        "--batch-key",
+        _key(rng),
+        "--keep",
+        "kept",
+        "--target",
+        "moment",
+    )
 
 
 def report(rng: np.random.Generator, path: Path, valid: Path) -> None:
@@ -289,8 +317,9 @@ def _results(folder: Path) -> dict[str, Any]:
     return {item.name: meaning(item) for item in names if item.suffix != ".html"}
 
 
-LINK_DOORS = (
-    *map(apart, (refine_out, refine_out, apply_out, embed_fit, embed_apply)),
-    *(scores, diagnose, report),
-)
-LINK_CHANGING = tuple(map(apart, (refine_within, refine_within, embed_apply_in_place, mark_cells)))
+_WRITING = (refine_out, refine_out, apply_out, embed_fit, embed_apply)
+_READING = (scores, diagnose, report)
+SYMLINK_DOORS = (*_WRITING, *_READING)
+SYMLINK_CHANGING = (refine_within, refine_within, embed_apply_in_place)
+LINK_DOORS = (*map(apart, _WRITING), *_READING)
+LINK_CHANGING = tuple(map(apart, (*SYMLINK_CHANGING, mark_cells)))

@@ -185,7 +185,7 @@ def _judged(
     path = _prepared(target, rng, seeds, folder)
     doors = target.doors + target.changing
     door = doors[int(rng.integers(len(doors)))]
-    before = _content(folder)
+    before, there = _content(folder), {item.name for item in folder.iterdir()}
     if verbose:
         print(f"{path.name}, {door.__name__}")
     refused = None
@@ -211,7 +211,9 @@ def _judged(
         if "\n" in refused or len(refused) > 2000:
             return f"failed\t{door.__name__}: more than a sentence: {refused[:300]!r}"
         if SECRET in refused:
-            return f"failed\t{door.__name__}: a sentence with what is in another file: {refused[:300]}"
+            return (
+                f"failed\t{door.__name__}: a sentence with what is in another file: {refused[:300]}"
+            )
         if "pip install" in refused:
             refused = None  # it was read, and is not scored
         elif refused.startswith("Expected the parameters that the model was fitted with"):
@@ -230,7 +232,7 @@ def _judged(
         changed = [name for name in before if before[name] != after.get(name)]
         if changed and target is not TARGETS["journal"]:  # which restores the old content
             return f"failed\t{door.__name__}: changed {changed[:3]}, {refused}"
-    made = {item.name for item in folder.iterdir()} - {name.split("/")[0] for name in before}
+    made = {item.name for item in folder.iterdir()} - there
     left = [item for item in made if refused is not None or not item.startswith("out")]
     if left and left != ["lock"]:
         return f"failed\t{door.__name__}: left {left}, {refused}"

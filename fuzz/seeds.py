@@ -64,6 +64,7 @@ def make_seeds(folder: Path) -> None:
     _interrupted(folder)
     _counts(folder, "counts", "")
     _counts(folder, "sentinel", SECRET)
+    _counts(folder, "sentinel-plain", "", 7)
     # Another one, of the same shape: what a command does must not depend on which of them is there.
     _counts(folder, "other", f"{SECRET} too ", 5)
     PCAUpstream.fit(ad.read_h5ad(folder / "counts.h5ad"), n_components=D, genes="all").save(

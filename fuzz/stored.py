@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import h5py
 from safetensors import safe_open
 
-
 __all__ = ["meaning"]
 
 #: Entries that differ from run to run.
-_TIMES = ("when", "created", "date")
+_TIMES = ("when", "sha256")
+_CREATED = re.compile(r'"created": "[^"]*"')
 
 
 def meaning(path: Path) -> dict[str, Any]:
@@ -32,6 +33,9 @@ def meaning(path: Path) -> dict[str, Any]:
             return {name: file.read(name) for name in file.namelist()}
     if path.is_dir():
         files = sorted(item for item in path.rglob("*") if item.is_file() and item.name != "lock")
+        if (path / "atlas.json").is_file():  # a version that is not in the list does not exist
+            listed = (path / "atlas.json").read_text("utf-8")
+            files = [item for item in files if item.name == "atlas.json" or item.name in listed]
         return {str(item.relative_to(path)): _part(item) for item in files}
     data = path.read_bytes()
     return {"": gzip.decompress(data) if path.suffix == ".gz" else data}
@@ -44,10 +48,10 @@ def _part(path: Path) -> Any:
     if path.name == "atlas.json":
         found = json.loads(path.read_bytes())
         versions = [
-            {name: entry[name] for name in entry if name not in ("sha256", *_TIMES)}
+            {name: entry[name] for name in entry if name not in _TIMES}
             for entry in found["versions"]
         ]
-        return json.dumps(versions, sort_keys=True)
+        return _CREATED.sub("", json.dumps(versions, sort_keys=True))
     return path.read_bytes()
 
 
@@ -55,7 +59,10 @@ def _tensors(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="np") as file:
         found = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
         header = file.metadata().items()
-    return found | {f"header {name}": text for name, text in header if name not in _TIMES}
+    texts = {
+        f"header {name}": _CREATED.sub("", text) for name, text in header if name not in _TIMES
+    }
+    return found | texts
 
 
 def _hdf5(path: Path) -> dict[str, str]:
@@ -96,7 +103,7 @@ def _values(data: Any) -> str:
     if data.external or data.is_virtual or data.shape is None:
         return head
     values = data[()]
-    raw = values.tobytes() if data.dtype.kind not in "OV" else repr(getattr(values, "tolist", str)())
+    raw = (
+        values.tobytes() if data.dtype.kind not in "OV" else repr(getattr(values, "tolist", str)())
+    )
     return head + hashlib.blake2b(raw if isinstance(raw, bytes) else raw.encode()).hexdigest()
-
-

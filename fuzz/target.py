@@ -68,7 +68,8 @@ def run(name: str, *arguments: object) -> None:
             raise Wrong(f"{name}: exit code 2 with {result.stderr!r}")
         raise InputError(lines[0])
     if result.exit_code != 0:
-        shown = re.sub(r"\s+", " ", result.stderr)[-400:]
+        shown = re.sub(r"\s+", " ", result.stderr)
+        shown = shown if len(shown) < 400 else f"{shown[:200]}...{shown[-100:]}"
         raise Wrong(f"{name}: exit code {result.exit_code}: {shown} {result.exception!r}")
 
 

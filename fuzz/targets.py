@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .anndata_files import damage_h5ad, damage_zarr
+from .anndata_files import COUNTED, damage_h5ad, damage_zarr, damaged_h5ad, damaged_zarr
 from .arrays import damage_npy, damage_npz
 from .damage import damaged_bytes
 from .doors import (
@@ -26,9 +26,23 @@ from .doors import (
     refine_command,
     refine_in_place,
 )
+from .extremes import damage_values, fit_command, fit_extreme, refine_extreme
 from .faults import FAULT_SEEDS, failing_write
-from .links import LINK_CHANGING, LINK_DOORS, damage_links, damage_names
+from .links import (
+    LINK_CHANGING,
+    LINK_DOORS,
+    SYMLINK_CHANGING,
+    SYMLINK_DOORS,
+    damage_links,
+    damage_names,
+    damage_symlinks,
+    embed_apply,
+    embed_apply_in_place,
+    embed_fit,
+)
 from .models import damage_atlas, damage_model
+from .pages import damage_texts, report_page
+from .places import PLACE_SEEDS, odd_path, open_odd, put_odd
 from .target import Damage, Target
 from .text import damage_text
 
@@ -42,6 +56,10 @@ def _journal(rng: np.random.Generator, path: Path) -> None:
 
 def _bytes(rng: np.random.Generator, path: Path) -> None:
     path.write_bytes(damaged_bytes(rng, path.read_bytes()))
+
+
+def _counts(rng: np.random.Generator, path: Path) -> None:
+    (damaged_h5ad if path.suffix == ".h5ad" else damaged_zarr)(rng, path, COUNTED)
 
 
 def _nothing(rng: np.random.Generator, path: Path) -> None:
@@ -95,7 +113,7 @@ TARGETS: dict[str, Target] = {
 TARGETS |= {
     "links": Target(
         ("counts.h5ad", "refined.h5ad"), damage_links, LINK_DOORS, ("sentinel.h5ad",), LINK_CHANGING,
-        2,
+        2, crashes=False,
     ),
     "zarr-names": Target(
         ("counts2.zarr", "counts3.zarr"), damage_names, LINK_DOORS,
@@ -104,5 +122,28 @@ TARGETS |= {
     "writes": Target(
         FAULT_SEEDS, _nothing, (), ("cells.h5ad", "labels.txt", "pca.safetensors"), (failing_write,), 2,
         crashes=False,
+    ),
+    "counts": Target(
+        ("counts.h5ad", "counts.h5ad", "counts2.zarr", "counts3.zarr"), _counts, (embed_fit, embed_apply),
+        changing=(embed_apply_in_place,), share=2,
+    ),
+    "zarr-links": Target(
+        ("counts2.zarr", "counts3.zarr"), damage_symlinks, SYMLINK_DOORS,
+        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING,
+    ),
+    "places": Target(
+        PLACE_SEEDS, put_odd, (), ("cells.npy", "labels.txt"), (open_odd, open_odd, open_odd), seconds=6,
+    ),
+    "paths": Target(
+        ("cells.h5ad", "cells.npy", "cells2.zarr", "cells.csv", "cells.parquet", "cells.npz"), _nothing,
+        (odd_path,), named=False, share=0.5,
+    ),
+    "reports": Target(
+        ("refined.h5ad", "refined.h5ad", "refined.h5ad", "cells.csv", "cells.parquet"), damage_texts,
+        (), changing=(report_page,), seconds=30,
+    ),
+    "extremes": Target(
+        ("cells.npy",), damage_values, (fit_extreme, fit_extreme, refine_extreme, fit_command),
+        ("labels.txt",), share=2, named=False,
     ),
 }  # fmt: skip
