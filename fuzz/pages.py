@@ -18,10 +18,11 @@ import h5py
 import numpy as np
 import pandas as pd
 
+from scbatchprox.errors import InputError
 from scbatchprox.io.formats import kind_of
 
 from .damage import pick
-from .target import Wrong, run
+from .target import Stopped, Wrong, run
 
 __all__ = ["damage_texts", "report_page"]
 
@@ -157,7 +158,12 @@ def report_page(rng: np.random.Generator, path: Path, valid: Path) -> None:
     if rng.random() < 0.3:
         path = path.rename(path.with_name(f"out{payload(rng, name=True)[:100]}{kind_of(path)}"))
     out = path.with_name("out.html")
-    run("report", "report", path, *call, *more, "--out", out)
+    try:
+        run("report", "report", path, *call, *more, "--out", out)
+    except InputError as error:
+        if path.name[:12] not in str(error):
+            raise Wrong(f"a sentence that names no file: {error}") from None
+        raise Stopped from None
     check_page(out.read_text("utf-8"))
 
 
@@ -246,7 +252,12 @@ def _texts(document: str) -> Iterator[tuple[str, str, str]]:
             kind, attributes = item.get("name"), item.get("attributes")
             if isinstance(attributes, dict):
                 for name in _MARKUP.get(str(kind), ()):
-                    yield from ((str(kind), name, text) for text in _strings(attributes.get(name)))
+                    value = attributes.get(name)
+                    if name == "tooltips" and isinstance(
+                        value, list
+                    ):  # pairs of a label and markup
+                        value = [pair[-1] for pair in value]
+                    yield from ((str(kind), name, text) for text in _strings(value))
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import hashlib
 import os
 import re
@@ -33,6 +34,11 @@ from .targets import TARGETS
 
 __all__ = ["Report", "fuzz", "replay"]
 
+#: Sentences on a model that does not fit what it is used with.
+_OF_MODELS = (
+    "Expected the parameters that the model was fitted with",
+    "Expected batches seen when fitting",
+)
 #: Memory that a case may use beyond that of the process before.
 MEMORY = 2 << 30
 
@@ -150,12 +156,14 @@ def _work(
 ) -> None:  # fmt: skip
     _quiet()
     _limit()
+    gc.freeze()
     stack = (folder.parent / "stack").open("w")
     faulthandler.enable(stack, all_threads=False)
     while time.monotonic() < end and (cases is None or number < cases):
         name = _name(names, seed, number)
         faulthandler.dump_traceback_later(TARGETS[name].seconds, exit=True, file=stack)
         outcome = _judged(name, seed, number, seeds, folder)
+        gc.collect()  # what is left open by a case must crash in it, not in the next
         faulthandler.cancel_dump_traceback_later()
         os.write(send, (outcome.replace("\n", " ") + "\n").encode("utf-8", "backslashreplace"))
         number += 1
@@ -216,7 +224,7 @@ def _judged(
             )
         if "pip install" in refused:
             refused = None  # it was read, and is not scored
-        elif refused.startswith("Expected the parameters that the model was fitted with"):
+        elif refused.startswith(_OF_MODELS):
             pass  # a model that was changed after it was fitted, which is no damage
         elif target.named and not any(name in refused for name in known):
             return f"failed\t{door.__name__}: a sentence that names no file: {refused[:300]}"

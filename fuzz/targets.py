@@ -110,40 +110,42 @@ TARGETS: dict[str, Target] = {
     "labels-npy": _second("labels.npy", damage_npy),
     "labels-csv": _second("labels.csv", damage_text),
 }  # fmt: skip
+#: Files that are valid, or damaged in one respect only, and what strangers may do with it.
 TARGETS |= {
     "links": Target(
         ("counts.h5ad", "refined.h5ad"), damage_links, LINK_DOORS, ("sentinel.h5ad",), LINK_CHANGING,
-        2, crashes=False,
+        share=1.5, crashes=False,
     ),
     "zarr-names": Target(
         ("counts2.zarr", "counts3.zarr"), damage_names, LINK_DOORS,
-        ("sentinel2.zarr", "sentinel3.zarr"), LINK_CHANGING[:-1],
-    ),
-    "writes": Target(
-        FAULT_SEEDS, _nothing, (), ("cells.h5ad", "labels.txt", "pca.safetensors"), (failing_write,), 2,
-        crashes=False,
-    ),
-    "counts": Target(
-        ("counts.h5ad", "counts.h5ad", "counts2.zarr", "counts3.zarr"), _counts, (embed_fit, embed_apply),
-        changing=(embed_apply_in_place,), share=2,
+        ("sentinel2.zarr", "sentinel3.zarr"), LINK_CHANGING[:-1], share=0.5,
     ),
     "zarr-links": Target(
         ("counts2.zarr", "counts3.zarr"), damage_symlinks, SYMLINK_DOORS,
-        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING,
+        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING, share=0.7,
+    ),
+    "writes": Target(
+        FAULT_SEEDS, _nothing, (), ("cells.h5ad", "labels.txt", "pca.safetensors"), (failing_write,),
+        share=1.5, crashes=False,
+    ),
+    "counts": Target(
+        ("counts.h5ad", "counts.h5ad", "counts2.zarr", "counts3.zarr"), _counts,
+        (embed_fit, embed_apply), changing=(embed_apply_in_place,), share=1.5,
     ),
     "places": Target(
-        PLACE_SEEDS, put_odd, (), ("cells.npy", "labels.txt"), (open_odd, open_odd, open_odd), seconds=6,
+        PLACE_SEEDS, put_odd, (), ("cells.npy", "labels.txt"), (open_odd,), share=0.7, crashes=False,
+        seconds=6,
     ),
     "paths": Target(
         ("cells.h5ad", "cells.npy", "cells2.zarr", "cells.csv", "cells.parquet", "cells.npz"), _nothing,
-        (odd_path,), named=False, share=0.5,
+        (odd_path,), named=False, share=0.3,
     ),
     "reports": Target(
         ("refined.h5ad", "refined.h5ad", "refined.h5ad", "cells.csv", "cells.parquet"), damage_texts,
-        (), changing=(report_page,), seconds=30,
+        (), changing=(report_page,), share=0.4, seconds=30,
     ),
     "extremes": Target(
         ("cells.npy",), damage_values, (fit_extreme, fit_extreme, refine_extreme, fit_command),
-        ("labels.txt",), share=2, named=False,
+        ("labels.txt",), share=1.5, named=False,
     ),
 }  # fmt: skip
