@@ -195,7 +195,7 @@ def _judged(
     door = doors[int(rng.integers(len(doors)))]
     before, there = _content(folder), {item.name for item in folder.iterdir()}
     if verbose:
-        print(f"{path.name}, {door.__name__}")
+        print(f"{path.name}, {door.__name__}", flush=True)  # the process may die
     refused = None
     try:
         door(rng, path, seeds)
