@@ -119,6 +119,7 @@ def _child(
     folder: Path, report: Report,
 ) -> int:  # fmt: skip
     """Run cases in a child until it ends or dies; return the number of the next case."""
+    first = number
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -138,6 +139,7 @@ def _child(
     if code != 0:
         stack = (folder / "stack").read_text() if (folder / "stack").exists() else ""
         what = "no end" if "Timeout" in stack else f"end of the process with {code}"
+        what += f", which ran cases from {first} on;"
         # The innermost call of each thread, and first of those that are in h5py.
         frames = re.findall(r"hread .*\n  (File .*)", stack)
         frames.sort(key=lambda frame: "/h5py/" not in frame)
@@ -167,6 +169,8 @@ def _work(
         faulthandler.cancel_dump_traceback_later()
         os.write(send, (outcome.replace("\n", " ") + "\n").encode("utf-8", "backslashreplace"))
         number += 1
+        if outcome.startswith("failed"):
+            return  # what it left behind must not harm the next case
 
 
 def _limit() -> None:

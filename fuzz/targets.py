@@ -114,19 +114,19 @@ TARGETS: dict[str, Target] = {
 TARGETS |= {
     "links": Target(
         ("counts.h5ad", "refined.h5ad"), damage_links, LINK_DOORS, ("sentinel.h5ad",), LINK_CHANGING,
-        share=1.5, crashes=False,
+        share=1.5, crashes=False, seconds=30,
     ),
     "zarr-names": Target(
         ("counts2.zarr", "counts3.zarr"), damage_names, LINK_DOORS,
-        ("sentinel2.zarr", "sentinel3.zarr"), LINK_CHANGING[:-1], share=0.5,
+        ("sentinel2.zarr", "sentinel3.zarr"), LINK_CHANGING[:-1], share=0.5, seconds=30,
     ),
     "zarr-links": Target(
         ("counts2.zarr", "counts3.zarr"), damage_symlinks, SYMLINK_DOORS,
-        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING, share=0.7,
+        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING, share=0.7, seconds=30,
     ),
     "writes": Target(
         FAULT_SEEDS, _nothing, (), ("cells.h5ad", "labels.txt", "pca.safetensors"), (failing_write,),
-        share=1.5, crashes=False,
+        share=1.5, crashes=False, seconds=30,
     ),
     "counts": Target(
         ("counts.h5ad", "counts.h5ad", "counts2.zarr", "counts3.zarr"), _counts,
@@ -134,7 +134,7 @@ TARGETS |= {
     ),
     "places": Target(
         PLACE_SEEDS, put_odd, (), ("cells.npy", "labels.txt"), (open_odd,), share=0.7, crashes=False,
-        seconds=6,
+        seconds=10,
     ),
     "paths": Target(
         ("cells.h5ad", "cells.npy", "cells2.zarr", "cells.csv", "cells.parquet", "cells.npz"), _nothing,
