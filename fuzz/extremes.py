@@ -17,7 +17,24 @@ from .target import Wrong, run
 __all__ = ["damage_values", "fit_command", "fit_extreme", "refine_extreme"]
 
 _NUMBERS = (
-    *(0.0, 5e-324, 1e-310, 2.3e-308, 1e-200, 1e-45, 1e-20, 1e-8, 0.5, 1.0, 1e8, 1e20, 1e38, 3.5e38),
+    *(
+        0.0,
+        5e-324,
+        5e-324,
+        5e-324,
+        1e-310,
+        2.3e-308,
+        1e-200,
+        1e-45,
+        1e-20,
+        1e-8,
+        0.5,
+        1.0,
+        1e8,
+        1e20,
+        1e38,
+        3.5e38,
+    ),
     *(1e100, 1e150, 1e160, 1e300, 1.7e308),
 )
 _ODD = (-0.0, -1.0, float("nan"), float("inf"), -5e-324)
