@@ -73,11 +73,11 @@ docs: $(DOCS)/.done ## build the site into docs/_build/html, and run its noteboo
 	$(DOCS)/bin/python -m sphinx -W --keep-going -j auto -q -d docs/_build/doctrees docs docs/_build/html
 
 FUZZ_SECONDS ?= 600
-fuzz: $(VENV)/.test ## open damaged files of all kinds for FUZZ_SECONDS=600; prints its seed (Linux)
+fuzz: $(VENV)/.test ## damaged and hostile files of all kinds, and failing writes, for FUZZ_SECONDS=600; prints its seed (Linux)
 	PYTHONPATH=src $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 fuzz-quick: $(VENV)/.test ## the same cases each time, at most 90 seconds (Linux)
-	PYTHONPATH=src $(BIN)/python -m fuzz --seconds 90 --cases 1500 --seed 0
+	PYTHONPATH=src $(BIN)/python -m fuzz --seconds 90 --cases 700 --seed 0
 
 dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty environment
 	rm -rf dist

@@ -1,1 +1,1 @@
-"""Damaged files for every loader: each must be read correctly, or refused in one sentence."""
+"""Damaged and hostile files for every command: each must be read correctly, or refused in one sentence."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from .damage import VALUES, damaged_bytes, damaged_json_bytes, pick
 
-__all__ = ["damage_h5ad", "damage_zarr"]
+__all__ = ["COUNTED", "damage_h5ad", "damage_zarr", "damaged_h5ad", "damaged_zarr"]
 
 #: What the commands of the fuzz targets read.
 _READ = (
@@ -20,6 +20,12 @@ _READ = (
     *("obs/whole", "obs/whole/values", "obs/whole/mask", "obs/__categories", "uns", "uns/X_pca"),
     *("obsm/X_pca", "obsm/sparse", "obsm/sparse/data", "obsm/sparse/indices", "obs/number"),
     *("obsm/sparse/indptr", "obsm/frame", "obsm/frame/PC0", "obsm/column", "obsm/column/indices"),
+)
+#: What those that embed counts read.
+COUNTED = (
+    *("X", "X/data", "X/indices", "X/indptr", "layers", "layers/column", "layers/column/data"),
+    *("layers/column/indices", "layers/column/indptr", "layers/dense", "var", "var/_index", "obs"),
+    *("var/highly_variable", "obs/_index", "obsm", "uns"),
 )
 _ENCODINGS = (
     *("array", "csr_matrix", "csc_matrix", "dataframe", "categorical", "string-array", "string"),
@@ -29,13 +35,18 @@ _ENCODINGS = (
 
 
 def damage_h5ad(rng: np.random.Generator, path: Path) -> None:
-    """Change objects by h5py, or any bytes."""
+    """Change objects of an embedding and its labels by h5py, or any bytes."""
+    damaged_h5ad(rng, path, _READ)
+
+
+def damaged_h5ad(rng: np.random.Generator, path: Path, places: tuple[str, ...]) -> None:
+    """Change some of these objects by h5py, or any bytes."""
     if rng.random() < 0.4:
         path.write_bytes(damaged_bytes(rng, path.read_bytes()))
         return
     with h5py.File(path, "r+") as file:
         for _ in range(int(rng.geometric(0.6))):
-            name = pick(rng, _READ)
+            name = pick(rng, places)
             try:
                 if name in file:
                     pick(rng, _CHANGES)(rng, file, name)
@@ -132,8 +143,13 @@ _CHANGES = (_attribute, _attribute, _delete, _replace, _replace, _replace, _repl
 
 
 def damage_zarr(rng: np.random.Generator, path: Path) -> None:
-    """Change a document, a chunk, or which files there are."""
-    wanted = tuple(os.path.join(path, name) for name in (*_READ, "zarr.json", ".z"))
+    """Change a document, a chunk, or which files there are, of an embedding and its labels."""
+    damaged_zarr(rng, path, _READ)
+
+
+def damaged_zarr(rng: np.random.Generator, path: Path, places: tuple[str, ...]) -> None:
+    """Change a document, a chunk, or which files there are, of some elements."""
+    wanted = tuple(os.path.join(path, name) for name in (*places, "zarr.json", ".z"))
     for _ in range(int(rng.geometric(0.6))):
         files = sorted(item for item in path.rglob("*") if item.is_file())
         near = [item for item in files if str(item).startswith(wanted)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import hashlib
 import os
 import re
@@ -28,12 +29,18 @@ import numpy as np
 from scbatchprox.errors import InputError
 
 from .seeds import make_seeds
-from .targets import TARGETS, Target, Wrong
+from .target import SECRET, Stopped, Target, Wrong
+from .targets import TARGETS
 
 __all__ = ["Report", "fuzz", "replay"]
 
-#: What a case may use: memory beyond that of the process before, and seconds.
-MEMORY, SECONDS = 2 << 30, 15
+#: Sentences on a model that does not fit what it is used with.
+_OF_MODELS = (
+    "Expected the parameters that the model was fitted with",
+    "Expected batches seen when fitting",
+)
+#: Memory that a case may use beyond that of the process before.
+MEMORY = 2 << 30
 
 
 @dataclass
@@ -112,6 +119,7 @@ def _child(
     folder: Path, report: Report,
 ) -> int:  # fmt: skip
     """Run cases in a child until it ends or dies; return the number of the next case."""
+    first = number
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -131,13 +139,15 @@ def _child(
     if code != 0:
         stack = (folder / "stack").read_text() if (folder / "stack").exists() else ""
         what = "no end" if "Timeout" in stack else f"end of the process with {code}"
+        what += f", which ran cases from {first} on;"
         # The innermost call of each thread, and first of those that are in h5py.
         frames = re.findall(r"hread .*\n  (File .*)", stack)
         frames.sort(key=lambda frame: "/h5py/" not in frame)
         # HDF5 itself hangs or crashes on some damaged files, and nothing in Python can prevent it.
-        known = bool(frames) and "/h5py/" in frames[0]
+        name = _name(names, seed, number)
+        known = TARGETS[name].crashes and bool(frames) and "/h5py/" in frames[0]
         outcome = f"{'in HDF5' if known else 'failed'}\t{what} {frames[0] if frames else ''}"
-        report.add(f"{_name(names, seed, number)}:{seed}:{number}", outcome)
+        report.add(f"{name}:{seed}:{number}", outcome)
         number += 1
     return number
 
@@ -148,14 +158,19 @@ def _work(
 ) -> None:  # fmt: skip
     _quiet()
     _limit()
+    gc.freeze()
     stack = (folder.parent / "stack").open("w")
     faulthandler.enable(stack, all_threads=False)
     while time.monotonic() < end and (cases is None or number < cases):
-        faulthandler.dump_traceback_later(SECONDS, exit=True, file=stack)
-        outcome = _judged(_name(names, seed, number), seed, number, seeds, folder)
+        name = _name(names, seed, number)
+        faulthandler.dump_traceback_later(TARGETS[name].seconds, exit=True, file=stack)
+        outcome = _judged(name, seed, number, seeds, folder)
+        gc.collect()  # what is left open by a case must crash in it, not in the next
         faulthandler.cancel_dump_traceback_later()
         os.write(send, (outcome.replace("\n", " ") + "\n").encode("utf-8", "backslashreplace"))
         number += 1
+        if outcome.startswith("failed"):
+            return  # what it left behind must not harm the next case
 
 
 def _limit() -> None:
@@ -182,9 +197,9 @@ def _judged(
     path = _prepared(target, rng, seeds, folder)
     doors = target.doors + target.changing
     door = doors[int(rng.integers(len(doors)))]
-    before = _content(folder)
+    before, there = _content(folder), {item.name for item in folder.iterdir()}
     if verbose:
-        print(f"{path.name}, {door.__name__}")
+        print(f"{path.name}, {door.__name__}", flush=True)  # the process may die
     refused = None
     try:
         door(rng, path, seeds)
@@ -192,6 +207,8 @@ def _judged(
         if verbose:
             traceback.print_exc()
         refused = str(error)
+    except Stopped:
+        return "refused"
     except Wrong as error:
         return f"failed\t{door.__name__}: {error}"
     except BaseException as error:
@@ -205,22 +222,44 @@ def _judged(
         known = [path.name, *(item.name for item in folder.rglob("*"))]
         if "\n" in refused or len(refused) > 2000:
             return f"failed\t{door.__name__}: more than a sentence: {refused[:300]!r}"
+        if SECRET in refused:
+            return (
+                f"failed\t{door.__name__}: a sentence with what is in another file: {refused[:300]}"
+            )
         if "pip install" in refused:
             refused = None  # it was read, and is not scored
-        elif refused.startswith("Expected the parameters that the model was fitted with"):
+        elif refused.startswith(_OF_MODELS):
             pass  # a model that was changed after it was fitted, which is no damage
-        elif not any(name in refused for name in known):
+        elif target.named and not any(name in refused for name in known):
             return f"failed\t{door.__name__}: a sentence that names no file: {refused[:300]}"
     after = _content(folder)
+    touched = [name for name in before if _foreign(name) and before[name] != after.get(name)]
+    touched += [name for name in after if _foreign(name) and name not in before]
+    if touched:
+        return f"failed\t{door.__name__}: wrote into another file: {touched[:3]}, {refused}"
+    told = [item.name for item in folder.rglob("*") if _tells(item, before, folder)]
+    if told:
+        return f"failed\t{door.__name__}: stored what is in another file: {told[:3]}"
     if refused is not None or door not in target.changing:
         changed = [name for name in before if before[name] != after.get(name)]
         if changed and target is not TARGETS["journal"]:  # which restores the old content
             return f"failed\t{door.__name__}: changed {changed[:3]}, {refused}"
-    made = {item.name for item in folder.iterdir()} - {name.split("/")[0] for name in before}
+    made = {item.name for item in folder.iterdir()} - there
     left = [item for item in made if refused is not None or not item.startswith("out")]
     if left and left != ["lock"]:
         return f"failed\t{door.__name__}: left {left}, {refused}"
     return "read" if refused is None else "refused"
+
+
+def _foreign(name: str) -> bool:
+    """Whether a file is one that the damaged file may point to, but that the user has not named."""
+    return name.startswith("sentinel")
+
+
+def _tells(item: Path, before: dict[str, bytes], folder: Path) -> bool:
+    """Whether a new file has a text of a file that was not named."""
+    name = str(item.relative_to(folder))
+    return name not in before and item.is_file() and SECRET.encode() in item.read_bytes()
 
 
 def _prepared(target: Target, rng: np.random.Generator, seeds: Path, folder: Path) -> Path:

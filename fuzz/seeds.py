@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from pathlib import Path
 
@@ -19,10 +20,16 @@ from scbatchprox.api.files import refine_file
 from scbatchprox.atlas import Atlas
 from scbatchprox.io.formats import journal
 from scbatchprox.targets.population.target import PopulationTarget
+from scbatchprox.upstream import PCAUpstream
+
+from .target import SECRET
 
 __all__ = ["N", "make_seeds"]
 
 N, D = 60, 3
+GENES = 12
+#: Columns of the files with counts, and how many values they have.
+_COLUMNS = {"site": 2, "type": 3, "kept": 2}
 
 
 def make_seeds(folder: Path) -> None:
@@ -55,6 +62,41 @@ def make_seeds(folder: Path) -> None:
     atlas.forget("s4")
     atlas.rollback(2)
     _interrupted(folder)
+    _counts(folder, "counts", "")
+    _counts(folder, "sentinel", SECRET)
+    _counts(folder, "sentinel-plain", "", 7)
+    # Another one, of the same shape: what a command does must not depend on which of them is there.
+    _counts(folder, "other", f"{SECRET} too ", 5)
+    PCAUpstream.fit(ad.read_h5ad(folder / "counts.h5ad"), n_components=D, genes="all").save(
+        folder / "pca.safetensors"
+    )
+    shutil.copyfile(folder / "counts.h5ad", folder / "refined.h5ad")
+    refine_file(folder / "refined.h5ad", "batch", keep="kept", diagnose=True)
+
+
+def _counts(folder: Path, name: str, word: str, seed: int = 1) -> None:
+    """Write counts as .h5ad and .zarr; all texts begin with a word."""
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(2.0, size=(N, GENES)).astype(np.float32) + np.eye(N, GENES, dtype="f4")
+    texts = {name: [f"{word}{name}{i % n}" for i in range(N)] for name, n in _COLUMNS.items()}
+    batch = [f"{word}s{1 + 2 * i // N}" for i in range(N)]
+    index = pd.Index([f"{word}c{i}" for i in range(N)])
+    obs = pd.DataFrame({"batch": pd.Categorical(batch), **texts}, index=index)
+    var = pd.DataFrame({"highly_variable": np.arange(GENES) % 4 < 3})
+    cells = ad.AnnData(
+        sp.csr_matrix(counts), obs, var.set_axis([f"{word}g{i}" for i in range(GENES)]),
+        obsm={"X_pca": rng.normal(size=(N, D)), "frame": pd.DataFrame(counts[:, :2], index, ["a", "b"])},
+        uns={"deep": {"er": {"text": f"{word}deep", "x": np.arange(3.0)}}, "word": f"{word}word"},
+        layers={"column": sp.csc_matrix(counts), "dense": counts},
+    )  # fmt: skip
+    cells.write_h5ad(folder / f"{name}.h5ad")
+    with h5py.File(folder / f"{name}.h5ad", "r+") as file:
+        _as_anndata_0_7(file["obs"], word)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for version in (2, 3):
+            place = folder / f"{name}{version}.zarr"
+            write_elem(zarr.open_group(place, mode="w", zarr_format=version), "/", cells)
 
 
 def _anndata(folder: Path, Z: np.ndarray, batch: np.ndarray, site: np.ndarray) -> None:
@@ -83,9 +125,9 @@ def _anndata(folder: Path, Z: np.ndarray, batch: np.ndarray, site: np.ndarray) -
             zarr.consolidate_metadata(path)
 
 
-def _as_anndata_0_7(obs: h5py.Group) -> None:
+def _as_anndata_0_7(obs: h5py.Group, word: str = "") -> None:
     """Add a column as anndata 0.7 stored it: codes with a reference to the categories."""
-    obs["__categories/old"] = np.array(["a", "b"], h5py.string_dtype())
+    obs["__categories/old"] = np.array([f"{word}a", f"{word}b"], h5py.string_dtype())
     obs["old"] = np.arange(N, dtype="i1") % 2
     obs["old"].attrs["categories"] = obs["__categories/old"].ref
     obs.attrs["column-order"] = [*obs.attrs["column-order"], "old"]

@@ -2,238 +2,51 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import typer.testing
-from typer.testing import CliRunner
 
-from scbatchprox import BatchProx
-from scbatchprox.api.files import apply_file, refine_file
-from scbatchprox.atlas import Atlas
-from scbatchprox.cli.app import app
-from scbatchprox.io.formats import kind_of, open_cells
-
-from .anndata_files import damage_h5ad, damage_zarr
+from .anndata_files import COUNTED, damage_h5ad, damage_zarr, damaged_h5ad, damaged_zarr
 from .arrays import damage_npy, damage_npz
-from .damage import damaged_bytes, pick
+from .damage import damaged_bytes
+from .doors import (
+    apply_command,
+    apply_damaged,
+    atlas_add,
+    atlas_apply,
+    atlas_change,
+    atlas_log,
+    atlas_open,
+    evaluate,
+    grow_model,
+    inspect,
+    load_model,
+    mark,
+    refine,
+    refine_command,
+    refine_in_place,
+)
+from .extremes import damage_values, fit_command, fit_extreme, refine_extreme
+from .faults import FAULT_SEEDS, failing_write
+from .links import (
+    LINK_CHANGING,
+    LINK_DOORS,
+    SYMLINK_CHANGING,
+    SYMLINK_DOORS,
+    damage_links,
+    damage_names,
+    damage_symlinks,
+    embed_apply,
+    embed_apply_in_place,
+    embed_fit,
+)
 from .models import damage_atlas, damage_model
-from .seeds import N
+from .pages import damage_texts, report_page
+from .places import PLACE_SEEDS, odd_path, open_odd, put_odd
+from .target import Damage, Target
 from .text import damage_text
 
-# Otherwise each run of a command would build all commands again.
-typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
-
-__all__ = ["TARGETS", "Target", "Wrong"]
-
-Damage = Callable[[np.random.Generator, Path], None]
-Door = Callable[[np.random.Generator, Path, Path], None]
-
-
-class Wrong(Exception):
-    """A command ended in a way that it must not."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """Files of one kind: which seeds, how they are damaged, and the doors that read them.
-
-    A door is called with a generator, the damaged file and a folder with the valid files. It returns, or
-    raises as the library does. ``beside`` are files that lie beside the damaged one.
-    """
-
-    seeds: tuple[str, ...]
-    damage: Damage
-    doors: tuple[Door, ...]
-    beside: tuple[str, ...] = ()
-    #: Doors that change their input.
-    changing: tuple[Door, ...] = ()
-    share: float = 1.0
-
-
-def _run(name: str, *arguments: object) -> None:
-    """Run a command; exit code 2 becomes the library's error again, others are wrong."""
-    from scbatchprox.errors import InputError
-
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    if result.exit_code == 2:
-        lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-        if len(lines) != 1:
-            raise Wrong(f"{name}: exit code 2 with {result.stderr!r}")
-        raise InputError(lines[0])
-    if result.exit_code != 0:
-        shown = re.sub(r"\s+", " ", result.stderr)[-400:]
-        raise Wrong(f"{name}: exit code {result.exit_code}: {shown} {result.exception!r}")
-
-
-def _rep(rng: np.random.Generator, path: Path) -> str | None:
-    if kind_of(path) in (".h5ad", ".zarr"):
-        return pick(rng, ("X_pca", "X_pca", "X_pca", "sparse", "column", "frame"))  # type: ignore[no-any-return]
-    if kind_of(path) == ".npy" or rng.random() < 0.5:
-        return None
-    return "X_pca" if kind_of(path) == ".npz" else "PC"
-
-
-def _key(rng: np.random.Generator, path: Path) -> str:
-    if kind_of(path) not in (".h5ad", ".zarr"):
-        return str(pick(rng, ("batch", "batch", "site")))
-    others = ("site", "whole", "number", *(("old",) if path.name == "cells.h5ad" else ()))
-    return str(pick(rng, ("batch",) * 4 + others))
-
-
-def _labels(path: Path) -> dict[str, Any]:
-    """The file of labels beside an array."""
-    found = [item for item in path.parent.iterdir() if item.name.startswith("labels.")]
-    return {"labels": found[0]} if kind_of(path) == ".npy" and found else {}
-
-
-def _check_result(path: Path, name: str | None) -> None:
-    """A result has a value for every cell, and can be read."""
-    with open_cells(path) as file:
-        rows = file.embedding(name)
-        found = rows[0 : rows.shape[0]]
-        if not np.isfinite(np.asarray(found)).all() or len(found.shape) != 2 or not len(found):
-            raise Wrong(f"a result of shape {found.shape} that is not finite")
-
-
-def refine(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Refine to another file."""
-    out = path.with_name(f"out{kind_of(path)}")
-    rep = _rep(rng, path)
-    diagnose = pick(rng, (None, False, False))
-    refine_file(
-        path, _key(rng, path), use_rep=rep, key_added="done" if _keyed(path) else None, out=out,
-        diagnose=diagnose, **_labels(path),
-    )  # fmt: skip
-    _check_result(out, "done" if _keyed(path) else rep)
-
-
-def _keyed(path: Path) -> bool:
-    return kind_of(path) in (".h5ad", ".zarr", ".npz")
-
-
-def refine_in_place(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Refine into the file itself."""
-    rep = _rep(rng, path)
-    refine_file(path, _key(rng, path), use_rep=rep, diagnose=False, **_labels(path))
-
-
-def refine_command(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox refine``."""
-    more = [f"--labels={labels}" for labels in _labels(path).values()]
-    out = path.with_name(f"out{kind_of(path)}")
-    _run("refine", "refine", path, "--batch-key", _key(rng, path), "--out", out, *more)
-
-
-def apply_command(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox apply`` or ``inverse``, of a valid model."""
-    more = [f"--labels={labels}" for labels in _labels(path).values()]
-    more += ["--use-rep", "X_pca", "--key-added", "done"] if _keyed(path) else []
-    verb = pick(rng, ("apply", "inverse"))
-    out = path.with_name(f"out{kind_of(path)}")
-    model = valid / "model.safetensors"
-    _run(verb, verb, path, "--batch-key", "batch", "--model", model, "--out", out, *more)
-
-
-def atlas_add(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox atlas add --dry-run`` to a valid atlas."""
-    more = [f"--labels={labels}" for labels in _labels(path).values()]
-    more += ["--use-rep", "X_pca"] if _keyed(path) else []
-    _run(
-        "add",
-        "atlas",
-        "add",
-        valid / "atlas",
-        path,
-        "--batch-key",
-        "site",
-        "--dry-run",
-        "--merge",
-        *more,
-    )
-
-
-def evaluate(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox evaluate``."""
-    rep = "X_pca" if _keyed(path) else "PC"
-    keys = ["--batch-key", "batch", "--label-key", "site"]
-    _run("evaluate", "evaluate", path, *keys, "--reps", rep, "--profile", "fast", "--runs", "1")
-
-
-def mark(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Write scores into ``obs`` of an .h5ad file."""
-    more = ["--use-rep", "X_pca", "--dry-run", "--mark"]
-    _run("mark", "atlas", "add", valid / "atlas", path, "--batch-key", "site", *more)
-
-
-def load_model(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Load a model and refine with it."""
-    model = BatchProx.load(path)
-    out = path.with_name("out.npy")
-    apply_file(valid / "cells.npy", model.adapter_, "b", labels=valid / "labels.txt", out=out)
-    _check_result(out, None)
-
-
-def grow_model(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Load a model and use all that it holds."""
-    model = BatchProx.load(path)
-    model.movement()
-    more = np.load(valid / "cells.npy")[:, : model.n_features_in_]
-    if more.shape[1] == model.n_features_in_:
-        model.partial_fit(more, batch=np.repeat(["s1", "new"], N // 2))
-        model.forget("new")
-        model.save(path.with_name("out.safetensors"))
-        BatchProx.load(path.with_name("out.safetensors"))
-
-
-def inspect(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox inspect``."""
-    _run("inspect", "inspect", path, *pick(rng, ([], ["--json"])))
-
-
-def apply_damaged(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox apply`` of a damaged model to valid cells."""
-    out, cells = path.with_name("out.h5ad"), valid / "cells.h5ad"
-    _run("apply", "apply", cells, "--model", path, "--out", out)
-
-
-def atlas_log(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox atlas log`` and ``diff``."""
-    _run("log", "atlas", "log", path, *pick(rng, ([], ["--json"])))
-    _run("diff", "atlas", "diff", path, *pick(rng, (("2", "3"), ("3", "4"), ("1", "5"))))
-
-
-def atlas_apply(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """``scbatchprox atlas apply``."""
-    out = path.with_name("out.h5ad")
-    _run("apply", "atlas", "apply", path, valid / "cells.h5ad", "--out", out)
-
-
-def atlas_open(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Open an atlas in Python and read all of it."""
-    at = Atlas.open(path)
-    at.log()
-    at.source, at.params  # noqa: B018
-    model = at.model
-    if model is not None:
-        model.movement()
-
-
-def atlas_change(rng: np.random.Generator, path: Path, valid: Path) -> None:
-    """Commands that add a version."""
-    more = ["--batch-key", "site", "--use-rep", "X_pca", "--force"]
-    match int(rng.integers(3)):
-        case 0:
-            _run("forget", "atlas", "forget", path, "s1")
-        case 1:
-            _run("rollback", "atlas", "rollback", path, pick(rng, ("1", "2", "3")))
-        case _:
-            _run("add", "atlas", "add", path, valid / "cells.h5ad", *more)
+__all__ = ["TARGETS"]
 
 
 def _journal(rng: np.random.Generator, path: Path) -> None:
@@ -243,6 +56,14 @@ def _journal(rng: np.random.Generator, path: Path) -> None:
 
 def _bytes(rng: np.random.Generator, path: Path) -> None:
     path.write_bytes(damaged_bytes(rng, path.read_bytes()))
+
+
+def _counts(rng: np.random.Generator, path: Path) -> None:
+    (damaged_h5ad if path.suffix == ".h5ad" else damaged_zarr)(rng, path, COUNTED)
+
+
+def _nothing(rng: np.random.Generator, path: Path) -> None:
+    """The file stays valid: something else is wrong."""
 
 
 def _second(name: str, damage: Damage) -> Target:
@@ -288,4 +109,43 @@ TARGETS: dict[str, Target] = {
     "labels-txt": _second("labels.txt", damage_text),
     "labels-npy": _second("labels.npy", damage_npy),
     "labels-csv": _second("labels.csv", damage_text),
+}  # fmt: skip
+#: Files that are valid, or damaged in one respect only, and what strangers may do with it.
+TARGETS |= {
+    "links": Target(
+        ("counts.h5ad", "refined.h5ad"), damage_links, LINK_DOORS, ("sentinel.h5ad",), LINK_CHANGING,
+        share=1.5, crashes=False, seconds=30,
+    ),
+    "zarr-names": Target(
+        ("counts2.zarr", "counts3.zarr"), damage_names, LINK_DOORS,
+        ("sentinel2.zarr", "sentinel3.zarr"), LINK_CHANGING[:-1], share=0.5, seconds=30,
+    ),
+    "zarr-links": Target(
+        ("counts2.zarr", "counts3.zarr"), damage_symlinks, SYMLINK_DOORS,
+        ("sentinel-plain2.zarr", "sentinel-plain3.zarr"), SYMLINK_CHANGING, share=0.7, seconds=30,
+    ),
+    "writes": Target(
+        FAULT_SEEDS, _nothing, (), ("cells.h5ad", "labels.txt", "pca.safetensors"), (failing_write,),
+        share=1.5, crashes=False, seconds=30,
+    ),
+    "counts": Target(
+        ("counts.h5ad", "counts.h5ad", "counts2.zarr", "counts3.zarr"), _counts,
+        (embed_fit, embed_apply), changing=(embed_apply_in_place,), share=1.5,
+    ),
+    "places": Target(
+        PLACE_SEEDS, put_odd, (), ("cells.npy", "labels.txt"), (open_odd,), share=0.7, crashes=False,
+        seconds=10,
+    ),
+    "paths": Target(
+        ("cells.h5ad", "cells.npy", "cells2.zarr", "cells.csv", "cells.parquet", "cells.npz"), _nothing,
+        (odd_path,), named=False, share=0.3,
+    ),
+    "reports": Target(
+        ("refined.h5ad", "refined.h5ad", "refined.h5ad", "cells.csv", "cells.parquet"), damage_texts,
+        (), changing=(report_page,), share=0.4, seconds=30,
+    ),
+    "extremes": Target(
+        ("cells.npy",), damage_values, (fit_extreme, fit_extreme, refine_extreme, fit_command),
+        ("labels.txt",), share=1.5, named=False,
+    ),
 }  # fmt: skip
