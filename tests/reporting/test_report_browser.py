@@ -319,7 +319,8 @@ LIVE = """(() => {
       if (name.startsWith('on') || /^\\s*javascript:/i.test(value) || name == 'srcdoc')
         found.push(`${node.nodeName} ${name}`);
     if (node.matches('iframe, frame, object, embed, base, form, link, meta[http-equiv=refresh]')
-        || node.matches('img:not([src^="data:"])') || (node.matches('[href]') && !node.matches(ours))) found.push(node.outerHTML.slice(0, 99)) } };
+        || node.matches('img:not([src^="data:"])') || (node.matches('[href]') && !node.matches(ours)))
+      found.push(node.outerHTML.slice(0, 99)) } };
   walk(document);
   return found })()"""
 
