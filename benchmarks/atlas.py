@@ -1,17 +1,20 @@
 """The time to add a batch does not depend on the number of cells in the atlas.
 
 This holds for the population target too, because a batch is registered only to the consensus.
+The time to open an atlas grows in proportion to its versions.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from scbatchprox import Atlas, Moments
+from scbatchprox.atlas.folder import Entry, commit
 
 from .measure import Row, cells, fastest
 
@@ -41,6 +44,7 @@ def run() -> Iterator[Row]:
     )
     yield Row("size of a version of 10,000,000 cells in 20 batches", size / 1e3, "kB")
     yield from _population_target(Z, labels)
+    yield from _many_versions()
 
 
 def _population_target(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
@@ -58,6 +62,29 @@ def _population_target(Z: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
         note=f"{1e3 * large:.0f} ms / {1e3 * small:.0f} ms",
     )
     yield Row("the same to 50 batches / to 5", many / small, most=1.5, note=f"{1e3 * many:.0f} ms")
+
+
+def _many_versions() -> Iterator[Row]:
+    """Open atlases whose lists are long; the list alone is read, so no version needs a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = []
+        for n in (800, 6_400):
+            path = Path(folder) / str(n)
+            record = Atlas.create(path, target="moment")._record
+            entries = [
+                Entry(k, "add", k - 1, "", "", added=[{"batch": f"batch{k}", "n_cells": 9}])
+                for k in range(2, n + 1)
+            ]
+            before = replace(record, versions=(*record.versions, *entries[:-1]))
+            commit(path, before, entries[-1])
+            jobs.append(lambda path=path: Atlas.open(path))
+        few, many = fastest(*jobs, repeat=5)
+    yield Row(
+        "open an atlas of 6,400 versions / of 800",
+        many / few,
+        most=12.0,
+        note=f"{1e3 * many:.0f} ms / {1e3 * few:.0f} ms",
+    )
 
 
 def _atlas_of_moments(path: Path, n_cells: int, n_batches: int) -> None:

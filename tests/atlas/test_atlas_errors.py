@@ -1,9 +1,12 @@
 """Bad input and damaged files: one clear sentence, and the atlas is unchanged."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from atlas_cells import assert_same_model, content, fitted, of
+from command_line import run
 from scbatchprox import Adam, Atlas, Moments, __version__
 
 
@@ -143,3 +146,95 @@ class TestBadInput:
         atlas = Atlas.create(path, target="moment")
         with pytest.raises(ValueError, match="none .the atlas names none., found 'PCA'"):
             atlas.add(*of(c, "a"), upstream="PCA")
+
+
+class TestLinks:
+    """A copy of an atlas with links in it leads to the files of the other: nobody writes through them."""
+
+    @pytest.fixture
+    def elsewhere(self, path, atlas, c, tmp_path):
+        """The versions of the atlas are on another disk."""
+        atlas.add(*of(c, "c"))
+        (path / "versions").rename(tmp_path / "disk")
+        (path / "versions").symlink_to(tmp_path / "disk")
+        return tmp_path / "disk"
+
+    @pytest.mark.parametrize(
+        "verb",
+        [
+            lambda a, c: a.add(*of(c, "d")),
+            lambda a, c: a.forget("a"),
+            lambda a, c: a.rollback(1),
+        ],
+    )
+    def test_the_versions_of_another_atlas_stay(self, path, elsewhere, c, verb):
+        copy = shutil.copytree(path, path.parent / "copy", symlinks=True)  # as cp -a
+        before = content(elsewhere)
+        assert len(before) == 2
+        link = rf"found a link at .*{path.name}/versions, which another atlas may share; put a copy"
+        with pytest.raises(ValueError, match=link):
+            verb(Atlas.open(path), c)
+        with pytest.raises(ValueError, match="found a link at .*copy/versions"):
+            verb(Atlas.open(copy), c)
+        assert content(elsewhere) == before
+
+    def test_reading_goes_on(self, path, elsewhere, c):
+        atlas = Atlas.open(path)
+        assert atlas.model.batches_.tolist() == ["a", "b", "c"]
+        assert atlas.diff(2, 3).added == [{"batch": "c", "n_cells": 25}]
+        assert atlas.judge(*of(c, "d"))["level"].tolist() == ["close"]
+        assert content(elsewhere).keys() == {"000002.safetensors", "000003.safetensors"}
+
+    def test_a_copy_in_place_of_the_link_can_be_written_to(self, path, elsewhere, c):
+        (path / "versions").unlink()
+        shutil.copytree(elsewhere, path / "versions")
+        before = content(elsewhere)
+        assert Atlas.open(path).rollback(2) == 4
+        assert Atlas.open(path).add(*of(c, "d")).version == 5
+        assert content(elsewhere) == before
+
+    @pytest.mark.parametrize("name", ["atlas.json", "lock"])
+    def test_files_of_another_atlas_stay(self, path, atlas, c, tmp_path, name):
+        copy = tmp_path / "copy"
+        shutil.copytree(path, copy)
+        (copy / name).unlink()
+        (copy / name).symlink_to(path / name)
+        before = content(path), content(copy)
+        with pytest.raises(ValueError, match=f"Expected {name} of an atlas .* found a link at"):
+            Atlas.open(copy).add(*of(c, "c"))
+        assert (content(path), content(copy)) == before
+
+    def test_a_link_made_while_cells_are_read(self, path, atlas, c, tmp_path, monkeypatch):
+        """The folder is checked when it is written to, not only when the atlas is opened."""
+        other = Atlas.create(tmp_path / "other", target="moment")
+        for name in "abc":
+            other.add(*of(c, name))
+        before = content(other.path)
+
+        def swapped(self):
+            shutil.rmtree(path / "versions")
+            (path / "versions").symlink_to(other.path / "versions")
+            return blank(self)
+
+        blank = Atlas._blank
+        monkeypatch.setattr(Atlas, "_blank", swapped)
+        with pytest.raises(ValueError, match="found a link at"):
+            atlas.add(*of(c, "d"))
+        assert content(other.path) == before
+
+    def test_no_new_atlas_on_a_link(self, path, tmp_path):
+        (tmp_path / "disk").mkdir()
+        path.mkdir()
+        (path / "versions").symlink_to(tmp_path / "disk")
+        with pytest.raises(ValueError, match="found a link at"):
+            Atlas.create(path, target="moment")
+        assert [item.name for item in path.iterdir()] == ["versions"]
+
+    def test_the_whole_atlas_may_be_a_link(self, path, atlas, c, tmp_path):
+        (tmp_path / "here").symlink_to(path)
+        assert Atlas.open(tmp_path / "here").add(*of(c, "c")).version == 3
+        assert Atlas.open(path).version == 3
+
+    def test_the_command_names_the_link(self, path, elsewhere):
+        done = run("atlas", "forget", path, "a", code=2)
+        assert f"found a link at {path / 'versions'}" in done.stderr.replace("\n", " ")

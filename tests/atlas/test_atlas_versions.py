@@ -1,6 +1,9 @@
 """The log of an atlas, and differences between its versions."""
 
 import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,7 @@ import pytest
 from atlas_cells import SIZES, fitted, of
 from data import make_cells
 from scbatchprox import Atlas, __version__
+from scbatchprox.atlas import folder
 
 
 class TestLog:
@@ -98,3 +102,84 @@ class TestDiff:
         assert np.isnan(rows.loc["d", "shift_change"])
         assert rows.loc["d", "mean_moved"] > 0
         assert rows.loc["a", "shift_change"] == 0
+
+
+def history(rng, n):
+    """A list of versions that add one batch or more cells of one, forget one, or return to any other."""
+    batches = {1: {}}
+    versions = [folder.Entry(1, "init", None, "", "")]
+    for number in range(2, n + 1):
+        now, kind = dict(batches[number - 1]), rng.random()
+        facts = {}
+        if kind < 0.25:
+            facts["to"] = int(rng.integers(1, number))
+            now = dict(batches[facts["to"]])
+        elif kind < 0.4 and now:
+            gone = sorted(now)[int(rng.integers(len(now)))]
+            facts["removed"] = [{"batch": gone, "n_cells": now.pop(gone)}]
+        else:
+            name = f"batch{rng.integers(number)}"
+            facts["added"] = [{"batch": name, "n_cells": number}]
+            now[name] = now.get(name, 0) + number
+        versions.append(folder.Entry(number, "test", number - 1, "", "", **facts))
+        batches[number] = now
+    return tuple(versions), batches
+
+
+class TestManyVersions:
+    def test_batches_of_every_version(self, path, rng):
+        record = Atlas.create(path, target="moment")._record
+        versions, expected = history(rng, 150)
+        folder.commit(path, replace(record, versions=versions[:-1]), versions[-1])
+        found = Atlas.open(path)._record
+        assert {number: found.batches(number) for number in expected} == expected
+        assert len({len(batches) for batches in expected.values()}) > 10
+
+    def test_a_version_that_removes_what_it_does_not_have_is_refused(self, path, rng):
+        record = Atlas.create(path, target="moment")._record
+        versions, batches = history(rng, 40)
+        stranger = next(name for name in batches[39] if name not in batches[40 // 2])
+        back = folder.Entry(41, "rollback", 40, "", "", to=20)
+        gone = [{"batch": stranger, "n_cells": 1}]
+        last = folder.Entry(42, "forget", 41, "", "", removed=gone)
+        folder.commit(path, replace(record, versions=(*versions, back)), last)
+        with pytest.raises(ValueError, match=f"which is damaged .KeyError: '{stranger}'"):
+            Atlas.open(path)
+
+    def test_opening_takes_work_and_memory_in_proportion_to_them(self, path):
+        record = Atlas.create(path, target="moment")._record
+        costs = []
+        for n in (150, 300):
+            versions = [
+                folder.Entry(k, "add", k - 1, "", "", added=[{"batch": f"{k:04d}", "n_cells": 1}])
+                for k in range(2, n + 1)
+            ]
+            all_but_last = replace(record, versions=(*record.versions, *versions[:-1]))
+            folder.commit(path, all_but_last, versions[-1])
+            Atlas.open(path)  # what is imported when it is first needed
+            costs.append(cost(lambda: Atlas.open(path)._record.recorded_upstream))
+        (lines, most), (twice, more) = costs
+        assert twice < 2.2 * lines
+        assert more < 2.5 * most
+
+
+def cost(job):
+    """Lines of Python that a job runs, and the most memory that it holds, in bytes."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    tracemalloc.start()
+    job()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        job()
+    finally:
+        sys.settrace(before)
+    return lines, most

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from report_attacks import ATTACKS, file_page, refined_page
 from report_cells import BATCHES, TYPES, make_cells
 from scbatchprox import report
 
@@ -56,6 +57,7 @@ def show(browser, file):
         page.wait_for_function(f"window.Bokeh && {MODEL}('after') && Bokeh.documents[0].is_idle")
         return page
 
+    opened.problems = problems
     yield opened
     for context in contexts:
         context.close()
@@ -306,3 +308,87 @@ def test_forty_batches(show, tmp_path):
         (make_cells(2000, batches=names).obs["batch"] == "batch 39").sum()
     )
     assert np.isfinite(page.evaluate(f"{MODEL}('after').x_range.end"))
+
+
+#: Parts of a page, also inside Bokeh's, that would run, load or lead somewhere.
+LIVE = """(() => {
+  const found = [], ours = 'a[href="#batches"]';
+  const walk = (root) => { for (const node of root.querySelectorAll('*')) {
+    if (node.shadowRoot) walk(node.shadowRoot);
+    for (const {name, value} of node.attributes)
+      if (name.startsWith('on') || /^\\s*javascript:/i.test(value) || name == 'srcdoc')
+        found.push(`${node.nodeName} ${name}`);
+    if (node.matches('iframe, frame, object, embed, base, form, link, meta[http-equiv=refresh]')
+        || node.matches('img:not([src^="data:"])') || (node.matches('[href]') && !node.matches(ours)))
+      found.push(node.outerHTML.slice(0, 99)) } };
+  walk(document);
+  return found })()"""
+
+
+def used(page):
+    """Do all that a reader can do."""
+    page.locator("details summary").click()
+    headers = page.locator(".slick-header-column")
+    for i in range(headers.count()):
+        headers.nth(i).scroll_into_view_if_needed()
+        headers.nth(i).click()
+        headers.nth(i).hover()
+    select = page.get_by_label("Sort by")
+    for i in range(select.locator("option").count()):
+        select.select_option(index=i)
+    for box in page.locator(".lists input").all():
+        box.uncheck()
+        box.check()
+    for button in page.locator(".control button, .control .bk-btn").all():
+        button.click()
+    page.locator("figure").first.scroll_into_view_if_needed()
+    points = page.evaluate(
+        f"""(() => {{ const plot = {MODEL}('before'), view = Bokeh.index.find_one(plot);
+        plot.renderers[0].view.filter.booleans = null;
+        const data = plot.renderers[0].data_source.data, box = view.el.getBoundingClientRect();
+        const {{x_scale, y_scale}} = view.frame;
+        return [0, 1, 2].map((i) => [box.x + x_scale.compute(data.x_before[i]),
+          box.y + y_scale.compute(data.y_before[i])]) }})()"""
+    )
+    for x, y in points:
+        page.mouse.move(x + 3, y)
+        page.mouse.move(x, y)
+        page.locator(".bk-tooltip-row-value").first.wait_for(timeout=3000)
+    for _ in range(30):
+        page.keyboard.press("Tab")
+    page.emulate_media(media="print")
+    page.pdf()
+    page.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+@pytest.mark.parametrize("made", ["refined", "file"])
+def test_attacks_stay_text_whatever_a_reader_does(show, tmp_path, made, kind):
+    text, path = ATTACKS[kind], tmp_path / "report.html"
+    html = refined_page(text) if made == "refined" else file_page(text, tmp_path)
+    path.write_text(html, encoding="utf-8")
+    page = show(path, viewport={"width": 1280, "height": 900})
+    used(page)
+    assert page.evaluate("window.ran") is None
+    assert page.url == path.as_uri()
+    assert page.evaluate(LIVE) == []
+    assert page.locator("script").count() == html.count("</script>")
+    titles = page.locator(".slick-header-column").all_inner_texts()
+    titles = ["".join(title.split()) for title in titles]
+    assert any(title.endswith("".join(f"{text} removed".split())) for title in titles)
+
+
+def test_a_script_that_got_into_the_page_is_not_run(show, html, tmp_path):
+    """Even if a text were taken as markup: the page's rules allow its own scripts only."""
+    path = tmp_path / "report.html"
+    attacks = "".join(ATTACKS[kind] for kind in ("link", "image", "drawing", "focus", "frame"))
+    assert html.count("</h1>") == 1
+    path.write_text(html.replace("</h1>", f"</h1>{attacks}{ATTACKS['script']}"), encoding="utf-8")
+    page, problems = show(path), show.problems
+    page.get_by_text("click", exact=True).click()
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.ran") is None
+    assert page.url == path.as_uri()
+    refused = [text for text in problems if "Content Security Policy" in text]
+    assert len(refused) >= 5
+    problems.clear()

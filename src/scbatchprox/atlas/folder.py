@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from contextlib import AbstractContextManager, suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -102,9 +104,8 @@ class Record:
 
     def entry(self, number: int) -> Entry:
         """Return a version by its number."""
-        for entry in self.versions:
-            if entry.number == number:
-                return entry
+        if 1 <= number <= len(self.versions):  # they are numbered 1, 2, ...
+            return self.versions[number - 1]
         raise BadKey(
             f"Expected a version of the atlas, found {number!r}; available: 1 to "
             f"{self.current.number}."
@@ -122,16 +123,8 @@ class Record:
 
     def batches(self, number: int) -> dict[Any, int]:
         """Batches of a version and their numbers of cells, from the log."""
-        known: dict[int | None, dict[Any, int]] = {None: {}}
-        for entry in self.versions:
-            now = dict(known[entry.parent if entry.to is None else entry.to])
-            if entry.to is None:
-                for count in entry.added:
-                    now[count["batch"]] = now.get(count["batch"], 0) + count["n_cells"]
-                for count in entry.removed:
-                    del now[count["batch"]]
-            known[entry.number] = now
-        return known[self.entry(number).number]
+        wanted = self.entry(number)
+        return next(dict(now) for entry, now in _states(self.versions) if entry is wanted)
 
     def changes(self, a: int, b: int) -> tuple[Counts, Counts]:
         """Batches that only version ``b`` has, and batches that only version ``a`` has."""
@@ -159,10 +152,38 @@ def record_from(stored: dict[str, Any]) -> Record:
     BatchProx(**params_from_json(stored["params"])).check_params()
     counts = (one for entry in versions for one in entry.added + entry.removed)
     label_array(list({one["batch"]: None for one in counts}))  # labels of one type
-    record = Record(stored["params"], upstream, versions)
+    for _ in _states(versions):
+        pass  # an error if a version removes what it does not have
+    return Record(stored["params"], upstream, versions)
+
+
+def _states(versions: tuple[Entry, ...]) -> Iterator[tuple[Entry, dict[Any, int]]]:
+    """Yield every version with its batches and their numbers of cells, a version after the one it came from.
+
+    There is one dictionary for all: it is changed to reach a version, and changed back to leave it. A copy
+    for each version would take time and memory that grow with the square of their number.
+    """
+    after: dict[int | None, list[Entry]] = defaultdict(list)
     for entry in versions:
-        record.batches(entry.number)
-    return record
+        after[entry.parent if entry.to is None else entry.to].append(entry)
+    now: dict[Any, int] = {}
+    steps: list[Entry | dict[Any, int | None]] = [*after[None]]
+    while steps:
+        step = steps.pop()
+        if not isinstance(step, Entry):  # all that came from it was visited: back to before it
+            for batch, n in step.items():
+                now.pop(batch, None)
+                if n is not None:
+                    now[batch] = n
+            continue
+        steps.append({one["batch"]: now.get(one["batch"]) for one in step.added + step.removed})
+        if step.to is None:
+            for one in step.added:
+                now[one["batch"]] = now.get(one["batch"], 0) + one["n_cells"]
+            for one in step.removed:
+                del now[one["batch"]]
+        yield step, now
+        steps += after[step.number]
 
 
 def _check_entry(entry: Entry) -> None:
@@ -226,13 +247,17 @@ def load(path: Path, entry: Entry) -> BatchProx | None:
     return BatchProx.load(where)
 
 
-def locked(path: Path) -> AbstractContextManager[None]:
-    """Hold the lock, or raise an error if another writer has it."""
-    return locked_by(path / LOCK, f"the atlas {path}")
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock, or raise an error if another writer has it, or if the files may be another atlas'."""
+    _check_own(path)
+    with locked_by(path / LOCK, f"the atlas {path}"):
+        yield
 
 
 def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:
     """Append a version; ``model`` is its content, or ``None`` if the entry names an older file."""
+    _check_own(path)  # again: cells may have been read for hours since the lock was taken
     (path / VERSIONS).mkdir(exist_ok=True)
     _delete_leftovers(path, record)
     if model is not None:
@@ -254,6 +279,21 @@ def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = N
     with replacing(path / LIST) as partial:
         partial.write_text(text + "\n", "utf-8")
     return record
+
+
+def _check_own(path: Path) -> None:
+    """Check that nothing of an atlas is a link: a copy of the atlas would lead to the same place.
+
+    Its writer would delete the versions that only the other list names. The folder itself may be a link.
+    """
+    for name in (LIST, VERSIONS, LOCK):
+        where = path / name
+        if where.is_symlink():
+            raise BadValue(
+                f"Expected {name} of an atlas to be its own to write to it, found a link at {where}, which "
+                f"another atlas may share; put a copy of what it leads to in its place (to keep an atlas "
+                f"on another disk, link to its whole folder)."
+            )
 
 
 def check_new_folder(path: Path) -> None:

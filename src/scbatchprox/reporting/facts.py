@@ -63,7 +63,7 @@ class Facts:
     use_rep, key, stored
         Names of the unrefined and the refined embedding, and whether the latter was read, not made.
     note
-        Why a stored refined embedding was not shown, if there is one.
+        Why a stored refined embedding, or its diagnosis, was not shown, if there is one.
     batch_key, label_key
         Columns with batches (several are joined) and cell types.
     table

@@ -36,6 +36,10 @@ __all__ = ["gather"]
 
 #: The label of cells without a type.
 NO_LABEL = "no label"
+#: What a page says if it does not show the diagnosis in a record.
+MADE_AGAIN = (
+    "The diagnosis in the record is not one of these cells as they are, so it was made again."
+)
 
 
 def gather(
@@ -59,15 +63,21 @@ def gather(
     labels = source.cells.labels
     columns = column_labels({name: source.columns[name] for name in keep}, labels.codes.size)
     reason = reason_against(source.record, source.key, source.use_rep, batch_key, labels)
+    note: str | None = None
     stored = source.record is not None and reason is None and not params and population is None
     if stored:
         assert source.record is not None
         fit, described = recorded_fit(source.record, source.cells), dict(source.record["params"])
-        table = _stored_table(source, fit, columns)
+        table = recorded_table(source.record, labels)
+        if table is not None:
+            table = _of_columns(table, source, fit, columns)
+        elif "diagnosis" in source.record:
+            note = MADE_AGAIN
     else:
         model, table = BatchProx(**params), None
         fit = _fitted(model, source, population, progress)
         described = params_as_json(model.get_params(deep=False))
+        note = None if source.record is None else _note(reason, source.key)
     if table is None:
         table = diagnosis(fit, source.cells, seed=seed, keep=columns)
     types = None if label_key is None else _types(source.columns[label_key])
@@ -80,7 +90,7 @@ def gather(
         use_rep=source.use_rep,
         key=source.key,
         stored=stored,
-        note=None if source.record is None or stored else _note(reason, source.key),
+        note=note,
         batch_key=" | ".join(as_keys(batch_key)),
         label_key=label_key,
         table=table,
@@ -105,11 +115,11 @@ def _fitted(model: BatchProx, source: Source, population: str | None, progress: 
     return model.fit_moments(model.describe(source.cells, groups), cells).fit_
 
 
-def _stored_table(source: Source, fit: Fit, columns: Mapping[str, Labels]) -> pd.DataFrame | None:
-    """Return the diagnosis in the record, if it is one of these cells and of these columns to keep."""
-    assert source.record is not None
-    table = recorded_table(source.record, source.cells.labels)
-    if table is None or not columns:
+def _of_columns(
+    table: pd.DataFrame, source: Source, fit: Fit, columns: Mapping[str, Labels]
+) -> pd.DataFrame | None:
+    """Return the diagnosis in a record, if it is one of these columns to keep."""
+    if not columns:
         return table
     # Columns may have changed since: what happens to them is measured again.
     kept = kept_columns(columns, source.cells, fit.adapter)

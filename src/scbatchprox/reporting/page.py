@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import MissingExtra
 from .facts import Facts
+from .markup import policy
 from .tables import batch_table, composition, score_rows
 from .words import verdict
 
@@ -30,8 +31,8 @@ def page(facts: Facts) -> str:
     from .sortable import sortable
 
     models = scatter(facts.drawn, facts.label_key) | sortable(facts)
-    script, places = components(models)
-    code = Resources(mode="inline", components=COMPONENTS).js_raw
+    script, places = components(models, wrap_script=False)
+    scripts = [*Resources(mode="inline", components=COMPONENTS).js_raw, script]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_text("page.html"))
     html: str = template.render(
@@ -46,11 +47,11 @@ def page(facts: Facts) -> str:
         distances=DISTANCES,
         most_moved=moved_limit(facts.drawn),
         style=Markup(_text("style.css")),
-        libraries=[Markup(part) for part in code],
-        script=Markup(script),
+        policy=Markup(policy(scripts)),
+        scripts=[Markup(code) for code in scripts],
         places={name: Markup(place) for name, place in places.items()},
     )
-    return html
+    return html.encode("utf-8", "replace").decode()  # a file's name may hold what UTF-8 cannot
 
 
 def _distinct(facts: Facts) -> float | None:

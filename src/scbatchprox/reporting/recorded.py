@@ -17,9 +17,11 @@ from ..core.moments import Moments
 from ..core.problem import Weights
 from ..core.solvers import Exact, History
 from ..core.target import Cells
+from ..diagnosis.kept import MEASURES, kept_names
 from ..errors import BadValue
 from ..targets.by_name import target_of
 from ..targets.population.gather import gathered
+from .tables import COLUMNS
 
 __all__ = ["reason_against", "recorded_fit", "recorded_table"]
 
@@ -88,12 +90,28 @@ def _moments(cells: Cells, anchors: Anchors | None) -> Moments:
 
 def recorded_table(record: dict[str, Any], labels: Labels) -> pd.DataFrame | None:
     """Return the diagnosis in a record, if there is one of these cells, as far as their numbers tell."""
-    if "diagnosis" not in record:
+    stored = record.get("diagnosis")
+    if not isinstance(stored, Mapping | pd.DataFrame):
         return None
-    table = pd.DataFrame(record["diagnosis"])
+    try:
+        table = pd.DataFrame(stored)
+    except (ValueError, TypeError):  # columns of other lengths, or of anything
+        return None
     if "batch" in table:
         table = table.set_index("batch")
-    if not {"n_cells", "verdict"} <= set(table):
+    if not _is_diagnosis(table):
         return None
     same = [str(batch) for batch in table.index] == [str(batch) for batch in labels.batches]
     return table if same and table["n_cells"].tolist() == labels.n.tolist() else None
+
+
+def _is_diagnosis(table: pd.DataFrame) -> bool:
+    """Whether a table has columns of a diagnosis and no others: words on each batch, and numbers."""
+    kept = (f"{name} {what}" for name in kept_names(table) for what in MEASURES)
+    numbers = table.drop(columns="verdict", errors="ignore")
+    return (
+        {"n_cells", "moved", "verdict"} <= set(table) <= {"verdict", "distinct", *COLUMNS, *kept}
+        and table.columns.is_unique
+        and all(isinstance(text, str) for text in table["verdict"])
+        and all(isinstance(x, np.dtype) and x.kind in "iuf" for x in numbers.dtypes)
+    )

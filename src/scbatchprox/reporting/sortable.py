@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from .facts import Facts
-from .tables import reason_of, shown_columns, worst_first
+from .markup import as_html
+from .tables import COLUMNS, reason_of, shown_columns, worst_first
 from .words import kinds
 
 __all__ = ["sortable"]
@@ -57,18 +58,22 @@ def sortable(facts: Facts) -> dict[str, Any]:
     data: dict[str, list[Any]] = {"batch": [str(batch) for batch in table.index]}
     data["verdict"] = kinds(table).tolist()
     data["why"] = [reason_of(text) for text in table["verdict"]]
-    data |= {name: [_plain(x) for x in table[name]] for name in shown}
+    titles, formatters = {name: name for name in data}, {}
+    for i, (name, (title, _, how)) in enumerate(shown.items()):
+        field = name if name in COLUMNS else f"kept{i}"  # not a name that comes from the data
+        data[field] = [_plain(x) for x in table[name]]
+        titles[field], formatters[field] = title, _formatter(how)
     source = ColumnDataSource(data)
     # All columns of a diagnosis fit a page as wide as ours; columns to keep are further to the right.
     widths = {"batch": 130, "verdict": 105, "why": 300}
     columns = [
         TableColumn(
-            field=name,
-            title=shown[name][0] if name in shown else name,
-            width=widths.get(name, 22 + 7 * len(shown[name][0] if name in shown else "")),
-            formatter=_formatter(shown[name][2]) if name in shown else StringFormatter(),
+            field=field,
+            title=as_html(title),  # the only text that Bokeh takes as HTML
+            width=widths.get(field, 22 + 7 * len(title)),
+            formatter=formatters.get(field) or StringFormatter(),
         )
-        for name in data
+        for field, title in titles.items()
     ]
     css = InlineStyleSheet(css=TABLE_CSS)
     height = min(ROW_HEIGHT * len(table) + 60, 480)
@@ -78,11 +83,11 @@ def sortable(facts: Facts) -> dict[str, Any]:
         selectable=False, reorderable=False, frozen_columns=1,
     )  # fmt: skip
     orders = {"the worst verdict first": list(range(len(table)))}
-    for column in columns:
-        values = pd.Series(data[column.field])
-        ascending = column.field in ("batch", "verdict", "why")
-        ordered = values.sort_values(ascending=ascending, kind="stable", na_position="last")
-        orders[column.title] = ordered.index.tolist()
+    for field, title in titles.items():
+        ordered = pd.Series(data[field]).sort_values(
+            ascending=field in widths, kind="stable", na_position="last"
+        )
+        orders[title] = ordered.index.tolist()
     select = Select(
         title="Sort by", options=list(orders), value=next(iter(orders)), name="sort",
         stylesheets=[InlineStyleSheet(css=SELECT_CSS)],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..diagnosis.kept import kept_names
 from .facts import Facts, Scores
 from .scored import SCORES
 from .words import KINDS, kinds
@@ -35,10 +36,10 @@ COLUMNS: dict[str, tuple[str, str, str]] = {
     "scale_min": ("smallest scale", "smallest factor by which a coordinate is scaled", "{:.2f}"),
     "scale_max": ("largest scale", "largest factor by which a coordinate is scaled", "{:.2f}"),
 }
-#: The ends of the names of columns on kept labels, and what they mean.
+#: What is measured of columns to keep, and what it means.
 KEPT = {
-    " confounded": "how much of it the batch tells: 1 if each batch has one value",
-    " removed": "part of the variance between its values that refinement removes",
+    "confounded": "how much of it the batch tells: 1 if each batch has one value",
+    "removed": "part of the variance between its values that refinement removes",
 }
 #: A smaller change of a score is neither better nor worse.
 NOTICED = 0.005
@@ -133,10 +134,9 @@ def worst_first(table: pd.DataFrame) -> pd.DataFrame:
 def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     """Return the columns that a table has: those of every diagnosis, and those on kept labels."""
     kept = {
-        name: (str(name), meaning, "{:.0%}")
-        for name in table
-        for end, meaning in KEPT.items()
-        if str(name).endswith(end)
+        f"{name} {what}": (f"{name} {what}", meaning, "{:.0%}")
+        for name in kept_names(table)
+        for what, meaning in KEPT.items()
     }
     return {name: what for name, what in COLUMNS.items() if name in table} | kept
 
