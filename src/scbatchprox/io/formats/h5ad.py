@@ -31,6 +31,7 @@ from ..locks import is_busy, share, unlock
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_record, stored_rows
 from .journal import JournaledFile, deferred_signals, journal_of, recover
+from .stored import own_group
 
 __all__ = ["H5adFile", "changing", "unlocked"]
 
@@ -146,12 +147,12 @@ class _H5adWriter(Writer):
     def __init__(
         self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
-        self._file, self._key = file, key
-        _group(file, "obsm")
+        self._key = key
+        self._obsm, self._uns = own_group(file, "obsm"), own_group(file, "uns")
         # Under a temporary name until it is complete. If an older result were deleted first, HDF5
         # would reuse its bytes, but they must stay until the commit.
-        self._partial = f"obsm/{key}.{secrets.token_hex(6)}.partial"
-        self._data = file.create_dataset(self._partial, shape, dtype)
+        self._partial = f"{key}.{secrets.token_hex(6)}.partial"
+        self._data = self._obsm.create_dataset(self._partial, shape, dtype)
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     @deferred_signals()
@@ -162,13 +163,12 @@ class _H5adWriter(Writer):
     @deferred_signals()
     def finish(self, record: dict[str, Any]) -> None:
         """Add the record to ``uns`` and give the result its name."""
-        if self._key in self._file["obsm"]:
-            del self._file["obsm"][self._key]
-        self._file.move(self._partial, f"obsm/{self._key}")
-        uns = _group(self._file, "uns")
-        if self._key in uns:
-            del uns[self._key]
-        write_elem(uns, self._key, record)
+        if self._key in self._obsm:
+            del self._obsm[self._key]
+        self._obsm.move(self._partial, self._key)
+        if self._key in self._uns:
+            del self._uns[self._key]
+        write_elem(self._uns, self._key, record)
 
 
 def _shared(path: Path) -> int:
@@ -221,13 +221,6 @@ def unlocked(path: Path) -> h5py.File:
 def _opened_otherwise(error: OSError) -> bool:
     """Whether this process has the file open with the lock, perhaps in backed mode, or without it."""
     return "flag values don't match" in str(error)
-
-
-def _group(file: h5py.File, name: str) -> h5py.Group:
-    """Return a group of an AnnData file; create it as anndata would if it is missing."""
-    if name not in file:
-        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
-    return file[name]
 
 
 def _copy(source: int, target: Path) -> None:
