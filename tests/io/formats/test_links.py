@@ -1,5 +1,6 @@
 """Links of HDF5 and paths in names: no command reads or writes another file through a stranger's file."""
 
+import os
 import shutil
 
 import h5py
@@ -10,7 +11,8 @@ from anndata.io import write_elem
 
 from anndata_files import make, read
 from command_line import run
-from scbatchprox import BatchProx, refine_file
+from scbatchprox import BatchProx, InputError, refine_file
+from scbatchprox.atlas.cells import write_scores
 from scbatchprox.io.formats import open_cells
 
 SECRET = "of-another-patient"
@@ -112,6 +114,15 @@ def test_no_command_follows_a_link_to_another_file(folder, place, kind):
         assert "stored in another, which is never followed" in said, name
 
 
+def test_the_other_file_is_not_even_opened(folder):
+    """It need not exist, and may be a pipe, which would never answer."""
+    link(folder, "obsm", "external")
+    (folder / "other.h5ad").unlink()
+    os.mkfifo(folder / "other.h5ad")
+    for name in ("refine --out", "refine --in-place", "embed apply"):
+        assert "'obsm' stored in another" in " ".join(run(*COMMANDS[name], code=2).output.split())
+
+
 @pytest.mark.parametrize("name", ["refine --out", "refine --in-place"])
 def test_a_link_in_the_place_of_a_result_is_replaced(folder, name):
     other = (folder / "other.h5ad").read_bytes()
@@ -165,6 +176,17 @@ def test_nothing_is_written_to_a_group_with_two_names(folder, place, case):
         assert "as a group with one name to write to, found links between groups" in said
 
 
+@pytest.mark.parametrize("case", ["a soft link to the top", "the top"])
+def test_scores_are_not_written_to_an_obs_with_two_names(folder, case):
+    with h5py.File("cells.h5ad", "r+") as file:
+        del file["obs"]
+        file["obs"] = CIRCLES[case](file, "obs")
+    before = content(folder)
+    with pytest.raises(InputError, match=r"'obs' as a group with one name .* \(in cells.h5ad\)"):
+        write_scores(folder / "cells.h5ad", np.zeros(60), None, mark=True)
+    assert content(folder) == before
+
+
 def virtual(file, name, old):
     layout = h5py.VirtualLayout(old.shape, old.dtype)
     layout[...] = h5py.VirtualSource("other.h5ad", name, old.shape)
@@ -177,6 +199,8 @@ def external(file, name, old):
 
 VALUES = {
     "obsm/X_pca": "refine --out",
+    "obsm": "refine --out",
+    "layers": "embed fit --layer",
     "obs/batch/codes": "diagnose",
     "uns/X_pca_batchprox/scale": "report",
     "X/data": "embed apply",
@@ -190,11 +214,13 @@ VALUES = {
 def test_values_of_another_file_are_refused(folder, place, kind):
     with h5py.File("cells.h5ad", "r+") as file:
         old, attributes = file[place], dict(file[place].attrs)
-        values = old[()]
+        group = isinstance(old, h5py.Group)  # its entries are listed in an error, if it is one
+        values = np.zeros(60, "S8") if group else old[()]
         del file[place]
         kind(file, place, values)
         file[place].attrs.update(attributes)
-    assert "stored in another" in check_refused(folder, *COMMANDS[VALUES[place]])
+    said = check_refused(folder, *COMMANDS[VALUES[place]])
+    assert ("found an array" if group else "stored in another") in said
 
 
 def far_index(file):
