@@ -15,7 +15,7 @@ from anndata.io import read_elem
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..io.damaged import naming, reading
+from ..io.damaged import reading
 from ..io.formats import CellFile, check_key, kind_of, open_cells
 from ..io.formats.elements import stored_rows
 from ..io.formats.stored import check_stored, child, group_in
@@ -71,7 +71,7 @@ def embed_file(
         report, blocks = upstream.mapped(counts, min_shared)
         shape = (counts.n_cells, upstream.n_dims)
         opened = file.writer(place, key, shape, np.dtype(np.float32))
-        with naming(file.path), opened as writer:
+        with reading(file.path), opened as writer:
             for lo, block in blocks:
                 writer.write(lo, block)
                 progress("embed", lo + len(block), counts.n_cells)

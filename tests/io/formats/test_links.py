@@ -176,6 +176,15 @@ def test_nothing_is_written_to_a_group_with_two_names(folder, place, case):
         assert "as a group with one name to write to, found links between groups" in said
 
 
+@pytest.mark.parametrize("place", ["obsm", "uns", "layers", "obsm/X_pca"])
+def test_a_link_to_nothing_is_damage_and_not_absence(folder, place):
+    with h5py.File("cells.h5ad", "r+") as file:
+        del file[place]
+        file[place] = h5py.SoftLink("/nothing")
+    name = "refine --out" if place == "obsm/X_pca" else "embed apply"
+    assert "damaged" in check_refused(folder, *COMMANDS[name])
+
+
 @pytest.mark.parametrize("case", ["a soft link to the top", "the top"])
 def test_scores_are_not_written_to_an_obs_with_two_names(folder, case):
     with h5py.File("cells.h5ad", "r+") as file:

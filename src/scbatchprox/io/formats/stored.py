@@ -46,14 +46,10 @@ def parts_of(name: Any) -> list[str]:
 def child(group: Any, name: Any, *default: Any) -> Any:
     """Return an entry of a group, or the default if there is none; in HDF5 only if it is in the same file."""
     parts = parts_of(name)
-    try:
-        if not hasattr(group, "keys"):
-            raise KeyError(name)
-        return _followed(group, parts) if isinstance(group, h5py.Group) else group["/".join(parts)]
-    except KeyError:
-        if default:
-            return default[0]
-        raise
+    # Only what is absent has a default: an entry that is there and cannot be opened is damaged.
+    if default and not (hasattr(group, "keys") and parts[0] in group):
+        return default[0]
+    return _followed(group, parts) if isinstance(group, h5py.Group) else group["/".join(parts)]
 
 
 def _followed(group: h5py.Group, parts: list[str]) -> Any:
