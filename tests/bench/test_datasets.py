@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anndata as ad
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -187,6 +188,20 @@ def test_missing_and_bad_files(tmp_path):
         load(tmp_path / "text.h5ad")
     with pytest.raises(BadValue, match="found 'pbmc5'; available: sim_pbmc4, .*qm8"):
         load("pbmc5")
+
+
+@pytest.mark.parametrize("name", ["X", "var", "raw", "uns/deep/er"])
+def test_links_to_other_files_are_not_followed(tmp_path, name):
+    adata = cells(cell_type=["T", "B"] * 6)
+    adata.raw, adata.uns["deep"] = adata, {"er": np.arange(3)}
+    path, other = (written(adata, tmp_path, file) for file in ("mine.h5ad", "other.h5ad"))
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file[name] = h5py.ExternalLink("other.h5ad", name)
+    before = other.read_bytes()
+    with pytest.raises(BadValue, match=r"stored in another, which is never followed \(in mine"):
+        load(path)
+    assert other.read_bytes() == before
 
 
 def test_order_of_data_folders(tmp_path, monkeypatch):

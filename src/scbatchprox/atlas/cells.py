@@ -125,14 +125,10 @@ def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
     from anndata.io import write_elem
 
     from ..io.formats.h5ad import changing
+    from ..io.formats.stored import own_group
 
     with changing(path) as file:
-        obs = file["obs"]
-        if not isinstance(obs, h5py.Group):
-            raise BadValue(
-                f"Expected obs to have columns, found {path.name}, written by anndata before 0.7; "
-                f"write it with a newer anndata, or write the scores to a .csv."
-            )
+        obs = own_group(file, "obs")
         order = [str(name) for name in obs.attrs["column-order"]]
         for name, values in columns.items():
             if name in obs:

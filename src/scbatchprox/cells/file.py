@@ -16,7 +16,7 @@ from ..core.checks import check_embedding
 from ..core.labels import Labels, column_labels, population_labels
 from ..errors import BadKey, BadValue, NotFinite
 from ..io.damaged import naming, reading
-from ..io.formats import CellFile, Rows, kind_of, open_cells
+from ..io.formats import CellFile, Rows, check_key, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
 from ..io.formats.zarr_place import check_store_place
 from ..kernels.blocks import output_dtype
@@ -122,10 +122,7 @@ def open_job(
         with naming(source, file.path):
             batches = Labels.of(batch_labels(obs, keys), rows.shape[0])
         key = file.default_key(use_rep) if key_added is None else key_added
-        if key in ("", ".", "..") or "/" in key:
-            raise BadValue(
-                f"Expected a plain name for the result in {file.path.name}, found {key!r}."
-            )
+        check_key(key, f"the result in {file.path.name}")
         if file.keyed and key == (use_rep or file.default_rep):
             raise BadValue(
                 f"Expected a name for the result that differs from the input's, found {key!r}."

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..errors import BadValue, InUse
 
-__all__ = ["lock", "locked", "locked_by", "share", "unlock"]
+__all__ = ["is_busy", "lock", "locked", "locked_by", "share", "unlock"]
 
 _WINDOWS = sys.platform == "win32"
 
@@ -51,6 +51,11 @@ def share(path: Path) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def is_busy(error: OSError) -> bool:
+    """Whether a lock was refused because another process has it, not because there are no locks."""
+    return error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 
 
 def unlock(handle: int) -> None:
@@ -127,7 +132,7 @@ def _take_shared(handle: int, name: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES):
+        if is_busy(error):
             raise InUse(
                 f"Expected {name} to be free to read, found it in use elsewhere: it is open for writing, "
                 f"perhaps in another process; try again later."

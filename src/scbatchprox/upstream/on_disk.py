@@ -16,15 +16,15 @@ from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadValue
 from ..io.damaged import reading
-from ..io.formats import CellFile, kind_of, open_cells
+from ..io.formats import CellFile, check_key, kind_of, open_cells
 from ..io.formats.elements import stored_rows
-from ..io.formats.stored import check_stored
+from ..io.formats.stored import check_stored, child, group_in
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
 from .counts import Counts
 from .genes import MIN_SHARED, GeneReport, check_distinct
 
-__all__ = ["embed_file", "open_counts", "read_counts", "recorded"]
+__all__ = ["embed_file", "open_counts", "open_group", "read_counts", "recorded"]
 
 #: Kinds of files that can hold counts and a record.
 KINDS = (".h5ad", ".zarr")
@@ -61,16 +61,17 @@ def embed_file(
         Called after each block of rows.
     """
     key = f"X_{upstream.method}" if key_added is None else key_added
-    if key in ("", ".", "..") or "/" in key:
-        raise BadValue(f"Expected a plain name for the embedding, found {key!r}.")
+    check_key(key, "the embedding")
     with _opened(path) as (file, group):
         place = _checked_out(out, file.path)
         if place is None:
-            _check_free(group, key, file.path)
+            with reading(file.path):
+                _check_free(group, key, file.path)
         counts = _counts(file, group, layer, upstream.batch_key, fractional)
         report, blocks = upstream.mapped(counts, min_shared)
         shape = (counts.n_cells, upstream.n_dims)
-        with file.writer(place, key, shape, np.dtype(np.float32)) as writer:
+        opened = file.writer(place, key, shape, np.dtype(np.float32))
+        with reading(file.path), opened as writer:
             for lo, block in blocks:
                 writer.write(lo, block)
                 progress("embed", lo + len(block), counts.n_cells)
@@ -133,18 +134,18 @@ def recorded(file: CellFile, key: str | None) -> str | None:
     """Return the fingerprint of the upstream that made an embedding in a file, if it is recorded."""
     if key is None or kind_of(file.path) not in KINDS:
         return None
-    with reading(file.path), _group(file.path) as group:
+    with reading(file.path), open_group(file.path) as group:
         found = _record(group, key)
     return None if found is None else str(found)
 
 
 def _record(group: Any, key: str) -> Any:
-    record = group.get("uns", {}).get(key)
     # An entry from another program may not be a group, or may not name an upstream.
-    if not hasattr(record, "keys") or RECORD not in record:
+    found = child(child(group_in(group, "uns"), key, {}), RECORD, None)
+    if found is None:
         return None
-    check_stored(record[RECORD], RECORD)
-    return read_elem(record[RECORD])
+    check_stored(found, RECORD)
+    return read_elem(found)
 
 
 @contextmanager
@@ -154,50 +155,52 @@ def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
         raise BadValue(
             f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
         )
-    with open_cells(path) as file, _group(file.path) as group:
+    with open_cells(path) as file, open_group(file.path) as group:
         yield file, group
 
 
 @contextmanager
-def _group(path: Path) -> Iterator[Any]:
+def open_group(path: Path) -> Iterator[Any]:
     """Open the group of an AnnData file that is already open and checked."""
     if kind_of(path) == ".zarr":
         import zarr
 
         yield zarr.open_group(path, mode="r")
         return
-    import h5py
+    from ..io.formats.h5ad import unlocked
 
-    try:  # without HDF5's lock, which would block our own writing
-        file = h5py.File(path, "r", locking=False)
-    except OSError:  # this process has it open with the lock, for example in backed mode
-        file = h5py.File(path, "r")
-    with file:
+    with unlocked(path) as file:
         yield file
 
 
 def _counts(
     file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
 ) -> Counts:
-    layers = group.get("layers", {})
-    if layer is not None and layer not in layers:
+    with reading(file.path):
+        layers = group_in(group, "layers")
+        counts = child(group, "X", None) if layer is None else child(layers, layer, None)
+    if layer is not None and counts is None:
         raise BadKey(
             f"Expected counts in a layer of {file.path.name}, found no {layer!r}; "
             f"available: {some_of(layers, most=20)}."
         )
-    if layer is None and "X" not in group:
+    if counts is None:
         raise BadValue(
             f"Expected counts in X of {file.path.name}, found none; "
             f"available: {some_of(layers, most=20)}."
         )
-    rows = stored_rows({"X": group["X"] if layer is None else layers[layer]}, "X")
-    var = read_elem(group["var"])
+    rows = stored_rows({"X": counts}, "X")
+    with reading(file.path):
+        genes = child(group, "var")
+        check_stored(genes, "var")
+        var = read_elem(genes)
     batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
     return Counts(rows, var, batch, fractional)
 
 
 def _check_free(group: Any, key: str, path: Path) -> None:
-    if key in group.get("obsm", {}) and _record(group, key) is None:
+    there = child(group_in(group, "obsm"), key, None)
+    if there is not None and _record(group, key) is None:
         raise BadValue(
             f"Expected an unused name for the embedding, found {key!r} of another program in obsm of "
             f"{path.name}; choose another name with key_added (--key-added)."

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -240,6 +241,61 @@ def test_reading_without_locks(path, monkeypatch, number):
     refine_file(path, "batch", out=path.with_name("out.h5ad"), model=BatchProx(target="moment"))
     with pytest.raises(InputError, match="Expected a file system with locks"):
         refine_file(path, "batch", model=BatchProx(target="moment"))
+
+
+NO_LOCKS = """
+#include <errno.h>
+#include <stdlib.h>
+int flock(int handle, int how) { errno = atoi(getenv("NO_LOCKS")); return -1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """A library that takes the place of the system's locks in every part of a process: HDF5 has its own."""
+    if shutil.which("cc") is None or sys.platform != "linux":
+        pytest.skip("needs Linux and a C compiler")
+    library = tmp_path_factory.mktemp("library") / "no_locks.so"
+    words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(words, input=NO_LOCKS, text=True, check=True)
+    return library
+
+
+WITHOUT_LOCKS = """
+import sys
+from pathlib import Path
+from scbatchprox import BatchProx, InputError, refine_file
+from scbatchprox.upstream.on_disk import open_counts
+path = Path(sys.argv[1])
+refine_file(path, "batch", out=path.with_name("out.h5ad"), model=BatchProx(target="moment"))
+with open_counts(path) as counts:
+    print(counts.n_cells)
+def refused():
+    try:
+        refine_file(path, "batch", model=BatchProx(target="moment"))
+    except InputError as error:
+        print(error)
+refused()
+path.write_bytes(path.read_bytes()[:5000])
+refused()
+"""
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_hdf5_without_locks(path, library, number):
+    """Files are read and copied, and only in place nothing is written; a damaged file is still one."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LOCKS, str(path)],
+        env=os.environ | {"LD_PRELOAD": str(library), "NO_LOCKS": str(number)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    n_cells, in_place, cut = done.stdout.splitlines()
+    assert n_cells == "900"
+    assert "X_pca_batchprox" in read(path.with_name("out.h5ad")).obsm
+    assert "Expected a file system with locks" in in_place
+    assert "damaged or of another kind" in cut
+    assert "truncated file" in cut
 
 
 def test_a_reader_never_opens_the_file_for_writing(path, monkeypatch):

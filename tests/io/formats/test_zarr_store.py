@@ -170,6 +170,29 @@ class TestLinks:
         with pytest.raises(InputError, match="found a link to nothing at"):
             add(path, tmp_path / "out.zarr", 1.0)
 
+    @pytest.mark.parametrize("name", ["obsm", "uns"])
+    def test_nothing_is_written_through_a_link(self, tmp_path, name):
+        path, other = cells(tmp_path / "cells.zarr"), cells(tmp_path / "other.zarr", seed=1)
+        shutil.rmtree(path / name)
+        (path / name).symlink_to(other / name)
+        zarr.consolidate_metadata(path)
+        before = contents(other), contents(path)
+        with pytest.raises(InputError, match="found a link to another place") as caught:
+            add(path, None, 1.0)
+        assert str(path / name) in only_sentence(caught)
+        assert (contents(other), contents(path)) == before
+        assert sorted(os.listdir(tmp_path)) == ["cells.zarr", "other.zarr"]
+
+    @pytest.mark.parametrize("index", ["../../..", "..", "../../secret.zarr/obs/_index", "/etc"])
+    def test_names_in_a_store_do_not_lead_out_of_it(self, tmp_path, index):
+        """Not even to note what is there: that takes hours, or never ends at a pipe."""
+        path = cells(tmp_path / "cells.zarr")
+        zarr.open_group(path, mode="r+")["obs"].attrs["_index"] = index
+        zarr.consolidate_metadata(path)
+        with pytest.raises(InputError, match="a path to another place") as caught:
+            open_cells(path)
+        assert "cells.zarr" in only_sentence(caught)
+
     def test_an_output_that_is_a_link_stays_one(self, tmp_path):
         path, link = cells(tmp_path / "cells.zarr"), tmp_path / "link.zarr"
         link.symlink_to(cells(tmp_path / "real.zarr", seed=1))

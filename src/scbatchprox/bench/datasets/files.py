@@ -6,7 +6,10 @@ from pathlib import Path
 
 import anndata as ad
 
+from ...io.damaged import reading
 from ...io.formats import open_cells
+from ...io.formats.stored import check_stored, child
+from ...upstream.on_disk import open_group
 
 __all__ = ["SUFFIXES", "read"]
 
@@ -15,5 +18,8 @@ SUFFIXES = (".h5ad", ".zarr")
 
 def read(path: Path) -> ad.AnnData:
     """Read an ``.h5ad`` or ``.zarr``."""
-    open_cells(path).close()  # its errors are clearer than those of anndata
+    # Its errors are clearer than those of anndata, which also reads other files through links.
+    with open_cells(path), open_group(path) as group, reading(path):
+        for name in group:
+            check_stored(child(group, name), name)
     return ad.read_zarr(path) if path.suffix == ".zarr" else ad.read_h5ad(path)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...errors import BadFile, BadValue
 from ..damaged import reading
-from .base import CellFile, Rows, Writer
+from .base import CellFile, Rows, Writer, check_key
 
-__all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "kind_of", "open_cells"]
+__all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "check_key", "kind_of", "open_cells"]
 
 #: The module and class that open each kind of file; imported when needed.
 SUFFIXES = {

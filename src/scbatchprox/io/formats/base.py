@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-__all__ = ["CellFile", "Rows", "Writer"]
+from ...errors import BadValue
+
+__all__ = ["CellFile", "Rows", "Writer", "check_key"]
 
 
 class Rows(Protocol):
@@ -45,6 +47,16 @@ class Writer(ABC):
     @abstractmethod
     def finish(self, record: dict[str, Any]) -> None:
         """Add the record, if this kind of file can hold it."""
+
+
+#: Names in a zarr store that are not those of elements.
+_DOCUMENTS = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
+
+
+def check_key(key: str, what: str) -> None:
+    """Raise an error if the name of a result could lead out of its group, or to a document of a store."""
+    if key in ("", ".", "..", *_DOCUMENTS) or not {"/", "\\", "\0"}.isdisjoint(key):
+        raise BadValue(f"Expected a plain name for {what}, found {key!r}.")
 
 
 class CellFile(ABC):

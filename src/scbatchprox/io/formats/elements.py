@@ -16,7 +16,7 @@ from ...errors import BadValue
 from ..damaged import check_fits, reading
 from .base import Rows
 from .encoding import BLOCK_LABELS, Encoder
-from .stored import check_stored, child, path_of
+from .stored import categories_of, check_stored, child, group_in, path_of
 
 __all__ = ["stored_obs", "stored_record", "stored_rows"]
 
@@ -44,12 +44,11 @@ def stored_rows(group: Any, use_rep: str) -> Rows:
 
 
 def _rows(group: Any, use_rep: str, path: Path) -> Rows:
-    obsm = child(group, "obsm") if "obsm" in group else {}
-    if use_rep in obsm:
-        element = child(obsm, use_rep)
-    elif use_rep == "X" and "X" in group:
-        element = child(group, "X")
-    else:
+    obsm = group_in(group, "obsm")
+    element = child(obsm, use_rep, None)
+    if element is None and use_rep == "X":
+        element = child(group, "X", None)
+    if element is None:
         raise absent_embedding(use_rep, obsm)
     kind = element.attrs.get("encoding-type", "array")
     if kind in ("csr_matrix", "csc_matrix"):
@@ -62,12 +61,12 @@ def _rows(group: Any, use_rep: str, path: Path) -> Rows:
     if kind == "dataframe":
         check_stored(element, use_rep)
         return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+    check_stored(element, use_rep, whole=False)
     if len(getattr(element, "shape", None) or ()) != 2:
         raise BadValue(
             f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
             f"{getattr(element, 'shape', None)}."
         )
-    check_stored(element, use_rep, whole=False)
     return StoredRows(element, path)
 
 
@@ -90,11 +89,10 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
 def stored_record(group: Any, key: str) -> dict[str, Any] | None:
     """Read the record of a result from an AnnData group; ``None`` if there is no such result or record."""
     with reading(path_of(group)):
-        obsm, uns = (child(group, name) if name in group else {} for name in ("obsm", "uns"))
+        result, record = (child(group_in(group, at), key, None) for at in ("obsm", "uns"))
         # An entry from another program may not be a group.
-        if key not in obsm or key not in uns or not hasattr(child(uns, key), "keys"):
+        if result is None or not hasattr(record, "keys"):
             return None
-        record = child(uns, key)
         check_stored(record, key)
         found: dict[str, Any] = read_elem(record)
         return found
@@ -106,8 +104,7 @@ def _column(obs: Any, key: str) -> Any:
     if "categories" not in column.attrs:
         found = _texts(column) if _is_text(column) else read_elem(column)
     else:
-        # anndata 0.7: codes, with a reference (HDF5) or a path from obs (zarr) to the categories.
-        categories = obs[column.attrs["categories"]]
+        categories = categories_of(column, obs)
         check_stored(categories, key)
         found = pd.Categorical.from_codes(column[()], read_elem(categories))
     shape = getattr(found, "shape", None)

@@ -27,12 +27,13 @@ from anndata.io import write_elem
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import replacing
-from ..locks import share, unlock
+from ..locks import is_busy, share, unlock
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_record, stored_rows
 from .journal import JournaledFile, deferred_signals, journal_of, recover
+from .stored import own_group
 
-__all__ = ["H5adFile", "changing"]
+__all__ = ["H5adFile", "changing", "unlocked"]
 
 
 class H5adFile(CellFile):
@@ -59,7 +60,7 @@ class H5adFile(CellFile):
         """Open the file by h5py and check it."""
         if not self.worker:
             _check_no_writer(self.path)
-        file = _unlocked(self.path)
+        file = unlocked(self.path)
         problem = None
         if not os.path.samestat(os.stat(self.path), self._read):
             problem = f"{self.path}, which was replaced while it was opened; try again"
@@ -105,7 +106,8 @@ class H5adFile(CellFile):
         else:
             with replacing(out) as temporary:
                 _copy(self._handle, temporary)
-                with h5py.File(temporary, "r+") as file:
+                # Nobody else knows its name; and a system without locks would refuse HDF5's.
+                with h5py.File(temporary, "r+", locking=False) as file:
                     yield _H5adWriter(file, key, shape, dtype)
 
 
@@ -145,12 +147,12 @@ class _H5adWriter(Writer):
     def __init__(
         self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> None:
-        self._file, self._key = file, key
-        _group(file, "obsm")
+        self._key = key
+        self._obsm, self._uns = own_group(file, "obsm"), own_group(file, "uns")
         # Under a temporary name until it is complete. If an older result were deleted first, HDF5
         # would reuse its bytes, but they must stay until the commit.
-        self._partial = f"obsm/{key}.{secrets.token_hex(6)}.partial"
-        self._data = file.create_dataset(self._partial, shape, dtype)
+        self._partial = f"{key}.{secrets.token_hex(6)}.partial"
+        self._data = self._obsm.create_dataset(self._partial, shape, dtype)
         self._data.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     @deferred_signals()
@@ -161,13 +163,12 @@ class _H5adWriter(Writer):
     @deferred_signals()
     def finish(self, record: dict[str, Any]) -> None:
         """Add the record to ``uns`` and give the result its name."""
-        if self._key in self._file["obsm"]:
-            del self._file["obsm"][self._key]
-        self._file.move(self._partial, f"obsm/{self._key}")
-        uns = _group(self._file, "uns")
-        if self._key in uns:
-            del uns[self._key]
-        write_elem(uns, self._key, record)
+        if self._key in self._obsm:
+            del self._obsm[self._key]
+        self._obsm.move(self._partial, self._key)
+        if self._key in self._uns:
+            del self._uns[self._key]
+        write_elem(self._uns, self._key, record)
 
 
 def _shared(path: Path) -> int:
@@ -200,25 +201,26 @@ def _check_no_writer(path: Path) -> None:
     try:
         h5py.File(path, "r").close()
     except OSError as error:
-        if "flag values don't match" not in str(
-            error
-        ):  # this process has it open without that lock
+        # An error of the system is that there are no locks here, so that nobody writes in place. Any other
+        # one comes again when the file is opened without a lock.
+        no_locks = error.errno is not None and not is_busy(error)
+        if not no_locks and not _opened_otherwise(error):
             raise
 
 
-def _unlocked(path: Path) -> h5py.File:
+def unlocked(path: Path) -> h5py.File:
     """Open for reading without HDF5's lock, which would block our own writer."""
     try:
         return h5py.File(path, "r", locking=False)
-    except OSError:  # this process has it open with the lock, perhaps in backed mode
+    except OSError as error:
+        if not _opened_otherwise(error):
+            raise
         return h5py.File(path, "r")
 
 
-def _group(file: h5py.File, name: str) -> h5py.Group:
-    """Return a group of an AnnData file; create it as anndata would if it is missing."""
-    if name not in file:
-        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
-    return file[name]
+def _opened_otherwise(error: OSError) -> bool:
+    """Whether this process has the file open with the lock, perhaps in backed mode, or without it."""
+    return "flag values don't match" in str(error)
 
 
 def _copy(source: int, target: Path) -> None:

@@ -10,7 +10,8 @@ the next write reuses. If it is killed during the commit, the journal exists, an
 is opened the old content is restored.
 
 A journal is believed only if its checksum holds. It is written by a rename after a sync, so a journal that
-is cut short or has a wrong checksum was damaged later, and nothing is restored from it.
+is cut short or has a wrong checksum was damaged later, and nothing is restored from it. Nor is anything
+restored from a journal of release 0.1.0, which has no checksum.
 
 A journal must not be applied to another file that has taken the name since, or to one that another program
 has changed. The number of the inode does not tell: a copy of a file and its journal should be restored
@@ -34,7 +35,16 @@ from pathlib import Path
 from ...errors import BadValue, InUse
 from ..atomic import replacing, sync_folder
 from ..locks import lock, unlock
-from .journal_format import PAGE, Damaged, Journal, NotAJournal, Page, pack, unpack
+from .journal_format import (
+    PAGE,
+    Damaged,
+    Journal,
+    NotAJournal,
+    Page,
+    Unverified,
+    pack,
+    unpack,
+)
 
 __all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
 
@@ -86,13 +96,12 @@ def _undo(fd: int, path: Path) -> None:
     """Restore the old content of a locked file from its journal, if there is one."""
     journal = journal_of(path)
     size = os.fstat(fd).st_size
-    found = _read(journal, path, size)
+    found = _read(journal, path)
     if found is None:
         return
     present = [os.pread(fd, len(page.old), page.offset) for page in found.pages]
     if present != [page.old for page in found.pages]:
-        same = found.length in (None, size) and all(map(found.fits, found.pages, present))
-        if not same:
+        if found.length != size or not all(map(Page.fits, found.pages, present)):
             raise BadValue(
                 f"Expected {path} as an interrupted run left it, found that it was changed since; "
                 f"delete {journal} if the file is correct."
@@ -104,10 +113,10 @@ def _undo(fd: int, path: Path) -> None:
     sync_folder(journal.parent)
 
 
-def _read(journal: Path, path: Path, size: int) -> Journal | None:
+def _read(journal: Path, path: Path) -> Journal | None:
     """Read and verify the journal of a file; ``None`` if there is none."""
     try:
-        return unpack(journal.read_bytes(), size)
+        return unpack(journal.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -118,6 +127,12 @@ def _read(journal: Path, path: Path, size: int) -> Journal | None:
     except NotAJournal:
         raise BadValue(
             f"Expected a journal of scbatchprox, found another file at {journal}."
+        ) from None
+    except Unverified:
+        raise BadValue(
+            f"Expected a journal with a checksum to restore {path} from, found one of version 0.1.0 without "
+            f"at {journal}; open the file once with that version, or put back a copy of the file and "
+            f"delete the journal."
         ) from None
     except Damaged:
         raise BadValue(

@@ -1,8 +1,12 @@
 """The bytes of a journal: old and new content of the pages that a commit changes.
 
 A journal is a first line, the length of the file, the number of pages, the pages, and a SHA-256 over all
-of this. A page is its offset, its size, its old bytes and its new bytes. Journals of version 1, which
-earlier releases left beside files, have neither the two numbers nor the checksum.
+of this. A page is its offset, its size, its old bytes and its new bytes.
+
+Journals of version 1, which release 0.1.0 left beside files, have neither the two numbers nor the checksum.
+A page of the file that is already new could be compared with its new bytes, but not with the old ones that
+would be written: a wrong bit in these goes unnoticed, as do pages that are missing at the end. So they are
+not believed.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import struct
 from typing import NamedTuple
 
-__all__ = ["PAGE", "Damaged", "Journal", "NotAJournal", "Page", "pack", "unpack"]
+__all__ = ["PAGE", "Damaged", "Journal", "NotAJournal", "Page", "Unverified", "pack", "unpack"]
 
 PAGE = 4096
 MAGIC = b"scbatchprox journal 2\n"
@@ -29,6 +33,10 @@ class Damaged(ValueError):
     """A journal that is not as it was written."""
 
 
+class Unverified(ValueError):
+    """A journal of version 1: whether it is as it was written cannot be known."""
+
+
 class Page(NamedTuple):
     """A page of a file, before and after a commit."""
 
@@ -36,22 +44,18 @@ class Page(NamedTuple):
     old: bytes
     new: bytes
 
+    def fits(self, found: bytes) -> bool:
+        """Whether a page of the file can be what an interrupted commit left, perhaps partly written."""
+        return len(found) == len(self.old) and all(
+            byte in pair for byte, *pair in zip(found, self.old, self.new, strict=True)
+        )
+
 
 class Journal(NamedTuple):
-    """The pages of a commit, and the length of the file; version 1 does not tell it."""
+    """The pages of a commit, and the length of the file."""
 
     pages: list[Page]
-    length: int | None
-
-    def fits(self, page: Page, found: bytes) -> bool:
-        """Whether a page of the file can be what an interrupted commit left."""
-        if found in (page.old, page.new):
-            return True
-        # Partly written. Only a checksum tells that the page in the journal is right, not the file's.
-        return self.length is not None and (
-            len(found) == len(page.old)
-            and all(byte in pair for byte, *pair in zip(found, page.old, page.new, strict=True))
-        )
+    length: int
 
 
 def pack(pages: list[Page], length: int) -> bytes:
@@ -61,14 +65,10 @@ def pack(pages: list[Page], length: int) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(raw: bytes, size: int) -> Journal:
-    """Return the journal of a file of ``size`` bytes; raise unless all of it can be right."""
+def unpack(raw: bytes) -> Journal:
+    """Return the journal; raise unless all of it is as it was written."""
     if raw.startswith(MAGIC_1):
-        # No checksum, so that at least no offset may lead out of the file.
-        pages = _pages(raw, len(MAGIC_1))
-        if any(page.offset + len(page.old) > size for page in pages):
-            raise Damaged
-        return Journal(pages, None)
+        raise Unverified
     if not raw.startswith(MAGIC):
         # A cut within the first line, or nothing at all, is damage and not another kind of file.
         raise Damaged if MAGIC.startswith(raw) else NotAJournal

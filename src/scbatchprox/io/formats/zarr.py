@@ -22,6 +22,7 @@ from ..locks import locked, unlock
 from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_record, stored_rows
 from .journal import deferred_signals
+from .stored import child, parts_of
 from .zarr_place import begin, check_store_place, put, restore, sweep
 from .zarr_place import discard as _remove
 from .zarr_result import (
@@ -62,7 +63,7 @@ class ZarrFile(CellFile):
             )
         #: Checksums of the elements that were read.
         self._sources: dict[str, str] = {}
-        self._note(f"obs/{self._group['obs'].attrs.get('_index', '_index')}")
+        self._note(f"obs/{child(self._group, 'obs').attrs.get('_index', '_index')}")
 
     def __enter__(self) -> ZarrFile:
         # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
@@ -113,7 +114,7 @@ class ZarrFile(CellFile):
     ) -> Iterator[Writer]:
         store = self.path.resolve()
         check_index(store)
-        _check_devices(store)
+        _check_moves(store)
         identity = os.stat(store)
         with locked(store):
             with deferred_signals():
@@ -161,7 +162,8 @@ class ZarrFile(CellFile):
     def _note(self, *names: str) -> None:
         """Note how elements are before they are read. A worker writes nothing."""
         if not self.worker:
-            new = [name for name in names if name not in self._sources]
+            # Checked names: some come from the store, and a path may lead to any other folder.
+            new = ["/".join(parts_of(name)) for name in names if name not in self._sources]
             self._sources |= sources_of(self.path, new)
 
     def _check_unchanged(self) -> None:
@@ -211,10 +213,15 @@ def _drop_ready(store: Path) -> None:
     _remove(ready_of(store))
 
 
-def _check_devices(store: Path) -> None:
-    """Raise an error if a result cannot be moved into a store by renames."""
+def _check_moves(store: Path) -> None:
+    """Raise an error if a result cannot be moved into a store by renames, or would go to another place."""
     device = os.stat(store.parent).st_dev
     for place in (store, store / "obsm", store / "uns"):
+        if place.is_symlink():
+            raise BadValue(
+                f"Expected {place} as a folder of the store to write to, found a link to another place; "
+                f"write to another store."
+            )
         if place.exists() and os.stat(place).st_dev != device:
             raise BadValue(
                 f"Expected {place} on the file system of {store.parent}, found it on another, so that a "
