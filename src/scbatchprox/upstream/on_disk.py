@@ -164,7 +164,9 @@ def _group(path: Path) -> Iterator[Any]:
     if kind_of(path) == ".zarr":
         import zarr
 
-        yield zarr.open_group(path, mode="r")
+        from ..io.formats.zarr_tree import RegularFiles
+
+        yield zarr.open_group(RegularFiles(path, read_only=True), mode="r")
         return
     import h5py
 
