@@ -99,7 +99,7 @@ def test_models_references_and_lists(odd, rng, tmp_path, what):
     check_refused(what, path, "federated", "pca", "--genes", path, *where)
     (tmp_path / "own" / "keys.json").unlink()
     keys = odd(what, tmp_path / "own" / "keys.json")
-    check_refused(what, keys, "federated", "status", *where)
+    check_refused(what, keys, "federated", "genes", "--genes", path, *where)
 
 
 @pytest.mark.parametrize("what", WHAT)
