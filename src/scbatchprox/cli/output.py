@@ -60,6 +60,8 @@ class Output:
         log.handlers = [_Log(self)]
         level = logging.INFO if self.verbose else logging.WARNING
         log.setLevel(logging.ERROR if self.quiet else level)
+        # Of files that are read at the same time one error is told; asyncio would print the others.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     @contextmanager

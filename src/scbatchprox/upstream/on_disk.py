@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from anndata.io import read_elem
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..io.damaged import reading
+from ..io.damaged import naming, reading
 from ..io.formats import CellFile, kind_of, open_cells
 from ..io.formats.elements import stored_rows
 from ..io.formats.stored import check_stored
@@ -65,12 +65,15 @@ def embed_file(
         raise BadValue(f"Expected a plain name for the embedding, found {key!r}.")
     with _opened(path) as (file, group):
         place = _checked_out(out, file.path)
-        if place is None:
-            _check_free(group, key, file.path)
+        with reading(file.path):
+            _check_free(group, key, file.path, in_place=place is None)
         counts = _counts(file, group, layer, upstream.batch_key, fractional)
-        report, blocks = upstream.mapped(counts, min_shared)
         shape = (counts.n_cells, upstream.n_dims)
-        with file.writer(place, key, shape, np.dtype(np.float32)) as writer:
+        with (
+            naming(file.path, *filter(None, [place])),
+            file.writer(place, key, shape, np.dtype(np.float32)) as writer,
+        ):
+            report, blocks = upstream.mapped(counts, min_shared)
             for lo, block in blocks:
                 writer.write(lo, block)
                 progress("embed", lo + len(block), counts.n_cells)
@@ -108,7 +111,7 @@ def read_counts(
         raise BadValue("Expected at least one file with counts, found none.")
     parts = []
     for path in paths:
-        with _opened(path) as (file, group):
+        with _opened(path) as (file, group), reading(path):
             counts = _counts(file, group, layer, None, fractional)
             check_distinct(counts.genes, f" in {file.path.name}")
             keys = [] if batch_key is None else as_keys(batch_key)
@@ -154,7 +157,9 @@ def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
         raise BadValue(
             f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
         )
-    with open_cells(path) as file, _group(file.path) as group:
+    with open_cells(path) as file, ExitStack() as opened:
+        with reading(file.path):
+            group = opened.enter_context(_group(file.path))
         yield file, group
 
 
@@ -181,6 +186,13 @@ def _group(path: Path) -> Iterator[Any]:
 def _counts(
     file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
 ) -> Counts:
+    with reading(file.path):
+        return _stored_counts(file, group, layer, batch_key, fractional)
+
+
+def _stored_counts(
+    file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
+) -> Counts:
     layers = group.get("layers", {})
     if layer is not None and layer not in layers:
         raise BadKey(
@@ -194,12 +206,21 @@ def _counts(
         )
     rows = stored_rows({"X": group["X"] if layer is None else layers[layer]}, "X")
     var = read_elem(group["var"])
+    if not isinstance(var, pd.DataFrame) or len(rows.shape) != 2 or len(var) != rows.shape[1]:
+        found = f"{len(var)} genes" if isinstance(var, pd.DataFrame) else type(var).__name__
+        raise BadValue(
+            f"Expected a table of the genes of counts of shape {rows.shape}, found {found}."
+        )
     batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
     return Counts(rows, var, batch, fractional)
 
 
-def _check_free(group: Any, key: str, path: Path) -> None:
-    if key in group.get("obsm", {}) and _record(group, key) is None:
+def _check_free(group: Any, key: str, path: Path, *, in_place: bool) -> None:
+    """Check that there is a place for an embedding and its record."""
+    for name in ("obsm", "uns"):
+        if name in group and not hasattr(group[name], "keys"):
+            raise BadValue(f"Expected {name} of {path.name} to be a group, found an array.")
+    if in_place and key in group.get("obsm", {}) and _record(group, key) is None:
         raise BadValue(
             f"Expected an unused name for the embedding, found {key!r} of another program in obsm of "
             f"{path.name}; choose another name with key_added (--key-added)."

@@ -22,6 +22,7 @@ from zarr.storage import LocalStore, WrapperStore
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import sync_folder
+from ..damaged import reading
 from ..found import check_file
 from ..locks import locked
 from .journal import deferred_signals
@@ -162,7 +163,7 @@ def check_index(store: Path, source: Path | None = None) -> None:
     ``source`` is what the store is a copy of.
     """
     if _has_index(store):
-        with warnings.catch_warnings():
+        with reading(source or store), warnings.catch_warnings():
             # Files that are no part of a store are the user's own.
             warnings.filterwarnings("ignore", "Object at .* is not recognized")
             by_index, there = (
