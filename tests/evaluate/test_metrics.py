@@ -14,7 +14,7 @@ from sklearn.metrics import silhouette_samples, silhouette_score
 
 from labelled_cells import distances, f1_of, make_labelled, nearest
 from scbatchprox.core.labels import Labels
-from scbatchprox.errors import MissingExtra
+from scbatchprox.errors import MissingExtra, NotFinite
 from scbatchprox.evaluate.metrics import (
     scib,
     scores,
@@ -215,3 +215,10 @@ def test_a_missing_library_is_one_sentence(rng, monkeypatch):
         with pytest.raises(MissingExtra, match=r"Expected scib-metrics .* 'scbatchprox\[bench\]'"):
             score(Z, batch, labels)
     assert "macro_f1" in scores(Z, batch, labels, partial=True)
+
+
+@pytest.mark.parametrize("size", [1e150, 1e200, 1e300, 1.7e308])
+def test_values_whose_squares_overflow_are_refused(rng, size):
+    Z = np.clip(rng.normal(size=(60, 3)), -1, 1) * size
+    with pytest.raises(NotFinite, match="Expected values of moderate size"):
+        scores(Z, np.tile(["a", "b"], 30), np.repeat(["T", "B"], 30))

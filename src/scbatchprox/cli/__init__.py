@@ -10,6 +10,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run ``scbatchprox``."""
+    from .streams import open_streams
+
+    open_streams()
     from .app import app
 
     app()

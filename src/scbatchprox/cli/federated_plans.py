@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..choices import N_COMPONENTS, N_HVGS
-from ..errors import BadFile, BadValue
+from ..errors import BadValue
 from . import federated_options as f
 from . import options as o
 from .output import Output
@@ -149,11 +149,12 @@ def pca(
 
 def _lines(path: Path) -> list[str]:
     """The lines of a text file."""
+    from ..io.found import check_file
+
+    check_file(path, "a list of genes")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [line.strip() for line in lines if line.strip()]
-    except FileNotFoundError:
-        raise BadFile(f"Expected a list of genes, found no file at {path}.") from None
     except (OSError, UnicodeDecodeError):
         raise BadValue(f"Expected a list of genes, one per line, found {path}.") from None
 

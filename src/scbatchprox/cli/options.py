@@ -263,10 +263,13 @@ def cluster(dask: bool, scheduler: str | None) -> str | None:
 
 def check_different(**paths: Path | None) -> None:
     """Check that the files of options are different."""
+    from ..io.found import kind_at
+
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:
             continue
+        kind_at(path)  # a circle of links is an error, which resolving it would not tell as such
         place = path.resolve()
         if place in seen:
             raise BadValue(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
-import os
 import sys
 import traceback
 import warnings
@@ -18,6 +18,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Progress as Callback
+from .address_space import check_address_space
 from .flags import as_typed
 from .plain import plain
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Output"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+#: Errors of the system that are about the name of a file, which is input.
+BAD_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+#: Characters of a sentence, at most: a path can have any length.
+LONGEST = 4000
 #: Columns of a file or a pipe: it has no width, and names must not be cut.
 UNLIMITED = 1_000_000
 
@@ -55,21 +60,26 @@ class Output:
         log.handlers = [_Log(self)]
         level = logging.INFO if self.verbose else logging.WARNING
         log.setLevel(logging.ERROR if self.quiet else level)
+        # Of files that are read at the same time one error is told; asyncio would print the others.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         warnings.showwarning = self._warn  # type: ignore[assignment]
 
     @contextmanager
     def handle_errors(self) -> Iterator[None]:
         """Print an error as one sentence, and exit with code 2 for bad input or 1 for other errors."""
         try:
+            check_address_space()  # before the first import of a library that needs it
             yield
         except InputError as error:
             self._fail(BAD_INPUT, as_typed(str(error)))
-        except BrokenPipeError:
-            # The reader of stdout, such as `head`, has closed it. The work is done at this point.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-            self._fail(FAILURE, f"The operating system reported an error: {what}.")
+            code = BAD_INPUT if error.errno in BAD_NAMES else FAILURE
+            self._fail(code, f"The operating system reported an error: {what}.")
+        except MemoryError as error:
+            self._fail(
+                FAILURE, f"Expected enough memory, found it used up ({error or 'no details'})."
+            )
         except KeyboardInterrupt:
             self._fail(INTERRUPTED, "Interrupted.")
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -83,6 +93,8 @@ class Output:
             _print(self.err, as_typed(str(message)), title="Warning: ", style="bold yellow")
 
     def _fail(self, code: int, sentence: str) -> None:
+        if len(sentence) > LONGEST:
+            sentence = f"{sentence[: LONGEST // 2]} ... {sentence[-LONGEST // 2 :]}"
         if self.verbose:
             _print(self.err, *traceback.format_exc().splitlines())
         if self.as_json:

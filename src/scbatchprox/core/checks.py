@@ -29,6 +29,7 @@ __all__ = [
     "is_numeric",
     "nonfinite_error",
     "one_of",
+    "overflow_error",
     "plain",
     "require_columns",
     "some_of",
@@ -215,16 +216,21 @@ def nonfinite_error(Z: Any, first_row: int | None = None) -> NotFinite:
         nan = int(np.isnan(block).sum())
         n_nan, n_inf = n_nan + nan, n_inf + int(bad.sum()) - nan
     if first is None:
-        return NotFinite(
-            "Expected values of moderate size, found finite values so large that their variance or "
-            "their refined values overflow."
-        )
+        return overflow_error()
     where = f"of {Z.shape[0] * Z.shape[1]}"
     if first_row is not None:
         where = f"in rows {first_row} to {first_row + Z.shape[0] - 1}"
     return NotFinite(
         f"Expected finite values, found {n_nan} NaN and {n_inf} infinite (inf) {where}, the first at "
         f"row {first[0] + (first_row or 0)}, column {first[1]}."
+    )
+
+
+def overflow_error() -> NotFinite:
+    """Return the error for finite values whose squares, or whose results, are infinite."""
+    return NotFinite(
+        "Expected values of moderate size, found finite values so large that their variance or "
+        "their refined values overflow."
     )
 
 

@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from ..errors import BadValue
 from .adapter import Adapter
-from .checks import check_number, some_of
+from .checks import check_number, overflow_error, some_of
 from .exchange import Rounds, alone
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
@@ -110,11 +112,20 @@ class Method:
         return self._adapter(rows, self._solution(problem, None))
 
     def _solution(self, problem: Problem, cells: Visited | None) -> Solution:
-        if problem.target.final:
-            path = [(0, problem.identity()), (self.rounds or 0, problem.goal)]
-            # Centres are seeded again every few rounds, so these rounds have no fixed point.
-            return Solution.of(problem, path, converged=False)
-        return self.solver.solve(problem, self.rounds, *(cells or ()))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # looked at below
+            if problem.target.final:
+                path = [(0, problem.identity()), (self.rounds or 0, problem.goal)]
+                # Centres are seeded again every few rounds, so these rounds have no fixed point.
+                found = Solution.of(problem, path, converged=False)
+            else:
+                found = self.solver.solve(problem, self.rounds, *(cells or ()))
+        told = found.history
+        if not all(
+            np.isfinite(part).all()
+            for part in (found.scale, found.shift, told.objective, told.distance, told.step)
+        ):
+            raise overflow_error()
+        return found
 
     def _adapter(self, rows: Moments, solution: Solution) -> Adapter:
         bandwidth = None if rows.anchors is None else self.rule.bandwidth * rows.within

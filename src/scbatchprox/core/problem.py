@@ -47,6 +47,10 @@ class Weights:
             check_number(name, value)
             if value > LARGEST:
                 raise BadValue(f"Expected {name} of at most {LARGEST:g}, found {value!r}.")
+            if 0 < value < 1 / LARGEST:
+                raise BadValue(
+                    f"Expected {name} of 0, or at least {1 / LARGEST:g}, found {value!r}."
+                )
         if not any(given.values()):
             raise BadValue(
                 "Expected at least one of lambda_target, mu and lambda_id to be positive, found "

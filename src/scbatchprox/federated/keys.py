@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadFile, BadValue, MissingExtra
 from ..io.atomic import replacing
+from ..io.found import kind_at
 from .messages import Message
 from .names import as_bytes, check_name, grouped, shown
 
@@ -144,6 +145,8 @@ class SiteKeys:
 
         path = folder / KEYS_FILE
         try:
+            if kind_at(path) not in (None, "file"):
+                raise BadValue(f"Expected keys in {path}, found a {kind_at(path)}.")
             if os.name == "posix" and path.stat().st_mode & 0o077:
                 raise BadValue(
                     f"Expected keys that only their owner can read, found others at {path}; chmod 600 it, "

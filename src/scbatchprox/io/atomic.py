@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import BadFile, BadValue
+from .found import kind_at
 
 __all__ = ["check_place", "replacing", "sync_folder"]
 
@@ -46,14 +46,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def check_place(path: str | Path) -> None:
     """Raise an error if there is something else than a regular file; a rename would replace a device."""
     # Before links are resolved: /dev/stdout may lead to a pipe, which has no name.
-    try:
-        mode = os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
-        what = kinds.get(stat.S_IFMT(mode), "device")
-        raise BadValue(f"Expected a place for a regular file, found a {what} at {path}.")
+    found = kind_at(path)
+    if found not in (None, "file"):
+        raise BadValue(f"Expected a place for a regular file, found a {found} at {path}.")
 
 
 def sync_folder(folder: Path) -> None:

@@ -209,8 +209,6 @@ def _consensus(stored: store.Stored) -> Consensus | None:
             f"Expected a consensus of shapes (d,), (S, K) and (S, K, d), found {origin.shape}, "
             f"{mass.shape} and {total.shape}."
         )
-    if not all(np.isfinite(array).all() for array in (origin, mass, total)):
-        raise BadValue("Expected a finite consensus, found NaN or infinity.")
     return Consensus(settings, origin, float(known["unit"]), mass, total, bool(known["one_each"]))
 
 

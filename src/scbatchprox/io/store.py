@@ -21,8 +21,9 @@ from safetensors.numpy import save as to_bytes
 from .._version import __version__
 from ..core.checks import some_of
 from ..core.labels import label_array
-from ..errors import BadFile, BadValue
+from ..errors import BadValue
 from .atomic import replacing
+from .found import check_file
 
 __all__ = ["FORMAT_VERSION", "Stored", "load", "row_map", "save"]
 
@@ -67,8 +68,7 @@ def save(
 
 def load(path: str | Path, kinds: tuple[str, ...]) -> Stored:
     """Read a file of one of the given kinds."""
-    if not Path(path).is_file():
-        raise BadFile(f"Expected a saved {' or '.join(kinds)}, found no file at {path}.")
+    check_file(path, f"a saved {' or '.join(kinds)}")
     try:
         with safe_open(path, framework="np") as file:
             header = file.metadata() or {}

@@ -62,7 +62,8 @@ class Centers:
         """Centres at some positions, with their table."""
         gap = center - origin
         table = np.concatenate([gap.T, -0.5 * (gap**2).sum(1)[None]]).astype(np.float32)
-        single = origin.astype(np.float32)
+        with np.errstate(over="ignore"):
+            single = origin.astype(np.float32)
         return cls(center, single if (single == origin).all() else origin, table)
 
     def relative(self, block: np.ndarray, X: np.ndarray) -> np.ndarray:

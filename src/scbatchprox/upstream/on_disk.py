@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from anndata.io import read_elem
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadValue
-from ..io.damaged import reading
+from ..io.damaged import naming, reading
 from ..io.formats import CellFile, check_key, kind_of, open_cells
 from ..io.formats.elements import stored_rows
 from ..io.formats.stored import check_stored, child, group_in
@@ -64,14 +64,15 @@ def embed_file(
     check_key(key, "the embedding")
     with _opened(path) as (file, group):
         place = _checked_out(out, file.path)
-        if place is None:
-            with reading(file.path):
-                _check_free(group, key, file.path)
+        with reading(file.path):
+            _check_free(group, key, file.path, in_place=place is None)
         counts = _counts(file, group, layer, upstream.batch_key, fractional)
-        report, blocks = upstream.mapped(counts, min_shared)
         shape = (counts.n_cells, upstream.n_dims)
-        opened = file.writer(place, key, shape, np.dtype(np.float32))
-        with reading(file.path), opened as writer:
+        with (
+            naming(file.path, *filter(None, [place])),
+            file.writer(place, key, shape, np.dtype(np.float32)) as writer,
+        ):
+            report, blocks = upstream.mapped(counts, min_shared)
             for lo, block in blocks:
                 writer.write(lo, block)
                 progress("embed", lo + len(block), counts.n_cells)
@@ -109,7 +110,7 @@ def read_counts(
         raise BadValue("Expected at least one file with counts, found none.")
     parts = []
     for path in paths:
-        with _opened(path) as (file, group):
+        with _opened(path) as (file, group), reading(path):
             counts = _counts(file, group, layer, None, fractional)
             check_distinct(counts.genes, f" in {file.path.name}")
             keys = [] if batch_key is None else as_keys(batch_key)
@@ -155,7 +156,9 @@ def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
         raise BadValue(
             f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
         )
-    with open_cells(path) as file, open_group(file.path) as group:
+    with open_cells(path) as file, ExitStack() as opened:
+        with reading(file.path):
+            group = opened.enter_context(open_group(file.path))
         yield file, group
 
 
@@ -165,7 +168,9 @@ def open_group(path: Path) -> Iterator[Any]:
     if kind_of(path) == ".zarr":
         import zarr
 
-        yield zarr.open_group(path, mode="r")
+        from ..io.formats.zarr_tree import RegularFiles
+
+        yield zarr.open_group(RegularFiles(path, read_only=True), mode="r")
         return
     from ..io.formats.h5ad import unlocked
 
@@ -177,8 +182,14 @@ def _counts(
     file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
 ) -> Counts:
     with reading(file.path):
-        layers = group_in(group, "layers")
-        counts = child(group, "X", None) if layer is None else child(layers, layer, None)
+        return _stored_counts(file, group, layer, batch_key, fractional)
+
+
+def _stored_counts(
+    file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
+) -> Counts:
+    layers = group_in(group, "layers")
+    counts = child(group, "X", None) if layer is None else child(layers, layer, None)
     if layer is not None and counts is None:
         raise BadKey(
             f"Expected counts in a layer of {file.path.name}, found no {layer!r}; "
@@ -190,17 +201,23 @@ def _counts(
             f"available: {some_of(layers, most=20)}."
         )
     rows = stored_rows({"X": counts}, "X")
-    with reading(file.path):
-        genes = child(group, "var")
-        check_stored(genes, "var")
-        var = read_elem(genes)
+    genes = child(group, "var")
+    check_stored(genes, "var")
+    var = read_elem(genes)
+    if not isinstance(var, pd.DataFrame) or len(rows.shape) != 2 or len(var) != rows.shape[1]:
+        found = f"{len(var)} genes" if isinstance(var, pd.DataFrame) else type(var).__name__
+        raise BadValue(
+            f"Expected a table of the genes of counts of shape {rows.shape}, found {found}."
+        )
     batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
     return Counts(rows, var, batch, fractional)
 
 
-def _check_free(group: Any, key: str, path: Path) -> None:
-    there = child(group_in(group, "obsm"), key, None)
-    if there is not None and _record(group, key) is None:
+def _check_free(group: Any, key: str, path: Path, *, in_place: bool) -> None:
+    """Check that there is a place for an embedding and its record."""
+    obsm, _ = (group_in(group, name) for name in ("obsm", "uns"))
+    there = in_place and child(obsm, key, None) is not None
+    if there and _record(group, key) is None:
         raise BadValue(
             f"Expected an unused name for the embedding, found {key!r} of another program in obsm of "
             f"{path.name}; choose another name with key_added (--key-added)."

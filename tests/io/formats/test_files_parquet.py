@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import BatchProx, refine_file
+from scbatchprox import BatchProx, InputError, refine_file
+from scbatchprox.io.formats import parquet
 from table_files import PCS, D, check_refused, expected, save
 
 pa = pytest.importorskip("pyarrow")
@@ -107,3 +108,16 @@ class TestParquet:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(ImportError, match=r"Expected pyarrow .* 'scbatchprox\[files\]'"):
             refine_file(path, "sample", model=BatchProx(target="moment"))
+
+    def test_a_table_that_ends_too_early(self, tmp_path, frame, monkeypatch):
+        """A damaged page can have fewer rows than its row group claims."""
+        path = save(frame, tmp_path, "parquet")
+        whole = parquet.ParquetFile.batches
+
+        def shorter(table, columns, lo, step):
+            yield from list(whole(table, columns, lo, step))[:-1]
+
+        monkeypatch.setattr(parquet.ParquetFile, "batches", shorter)
+        with pytest.raises(InputError, match=r"cells\.parquet, which is damaged .* rows too early"):
+            refine_file(path, "lane", use_rep="PC", out=tmp_path / "out.parquet")
+        assert not (tmp_path / "out.parquet").exists()

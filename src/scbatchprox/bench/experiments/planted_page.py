@@ -124,8 +124,8 @@ def _findings(sets: pd.DataFrame, method: str) -> Iterator[str]:
             change = without[metric, method] - without[metric, "unrefined"]
             equal &= ~(change.abs() > FALL)
         yield (
-            f"Sets without an effect: F1 given batch and leave-one-batch-out F1 of {name} are within {FALL} of "
-            f"unrefined on {_counts(equal)}; the median displacement error, which should be 0, is "
+            f"Sets without an effect: F1 given batch and leave-one-batch-out F1 of {name} are within {FALL} "
+            f"of unrefined on {_counts(equal)}; the median displacement error, which should be 0, is "
             f"{_medians(without['displacement_error', method])}."
         )
     if len(planted):
@@ -261,8 +261,8 @@ def _notes(settings: Settings) -> list[str]:
         "Displacement error: root mean squared difference between the displacements of cells and the true "
         "ones, up to a common translation, in that unit; and relative to the error of the unrefined "
         "embedding, which is not defined for sets without an effect. Relative error: half of the same of a "
-        "cell's error less the mean error of the 15 cells of other batches that were nearest to it before the "
-        "effect, so that batches may also meet half-way. Accuracy of types: of a vote of the 15 "
+        "cell's error less the mean error of the 15 cells of other batches that were nearest to it before "
+        "the effect, so that batches may also meet half-way. Accuracy of types: of a vote of the 15 "
         "nearest cells.",
         f"Harm: leave-one-batch-out F1 or over-correction worse than unrefined by more than {FALL}, or a "
         f"displacement error above unrefined by more than {FARTHER}. A score that is not defined, such as "

@@ -16,13 +16,19 @@ from ...kernels.arrays import Floats, Ints
 __all__ = ["Cells", "embedding", "groups", "sample"]
 
 
+#: Sum of all squared values, at most: sums of squared distances are finite.
+LARGEST = 1e290
+
+
 def embedding(Z: Any) -> Floats:
     """Return an embedding as a dense float64 array; it must be finite and have at least two cells."""
     Z = check_embedding(Z)
     dense: Floats = np.asarray(Z.toarray() if sp.issparse(Z) else Z, np.float64)
     if len(dense) < 2:
         raise BadValue(f"Expected at least two cells to compare, found {len(dense)}.")
-    if not np.isfinite(dense).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("ij,ij->", dense, dense)
+    if not squares < LARGEST:  # also NaN
         raise nonfinite_error(dense)
     return dense
 

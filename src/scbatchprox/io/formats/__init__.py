@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...errors import BadFile, BadValue
 from ..damaged import reading
+from ..found import kind_at
 from .base import CellFile, Rows, Writer, check_key
 
 __all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "check_key", "kind_of", "open_cells"]
@@ -52,16 +53,16 @@ def open_cells(
     """
     path = Path(path)
     module, name = SUFFIXES[kind_of(path)]
-    if kind_of(path) == ".zarr" and not path.exists():
+    found, wanted = kind_at(path), "folder" if kind_of(path) == ".zarr" else "file"
+    if found is None and wanted == "folder":
         from .zarr_place import restore
 
         restore(path)  # a process may have been killed while it replaced the store
-    if not path.exists():
+        found = kind_at(path)
+    if found is None:
         raise BadFile(f"Expected a file to read, found none at {path}.")
-    if path.is_dir() != (kind_of(path) == ".zarr"):
-        raise BadValue(
-            f"Expected {path} to be a {'folder' if kind_of(path) == '.zarr' else 'file'}."
-        )
+    if found != wanted:
+        raise BadValue(f"Expected {path} to be a {wanted}, found a {found}.")
     kind: type[CellFile] = getattr(import_module(f".{module}", __name__), name)
     with reading(path):
         file = kind(path, worker=worker)

@@ -34,6 +34,7 @@ from pathlib import Path
 
 from ...errors import BadValue, InUse
 from ..atomic import replacing, sync_folder
+from ..found import kind_at
 from ..locks import lock, unlock
 from .journal_format import (
     PAGE,
@@ -116,6 +117,8 @@ def _undo(fd: int, path: Path) -> None:
 def _read(journal: Path, path: Path) -> Journal | None:
     """Read and verify the journal of a file; ``None`` if there is none."""
     try:
+        if kind_at(journal) not in (None, "file"):
+            raise NotAJournal
         return unpack(journal.read_bytes())
     except FileNotFoundError:
         return None

@@ -176,7 +176,7 @@ class ParquetRows:
         lo, hi, _ = rows.indices(self.shape[0])
         block = np.empty((max(0, hi - lo), self.shape[1]), self.dtype)
         if self._source is None or lo != self._next:
-            self._source = _Source(self._table.batches(self._names, lo, STEP_ROWS))
+            self._source = _Source(self._table, self._names, lo)
         done = 0
         for part in self._source.take(len(block)):
             for j in range(self.shape[1]):
@@ -194,7 +194,7 @@ class _ParquetWriter(Writer):
         self._pa, self._target = table.pa, target
         self._names, self._size = list(names), size
         self._others = [name for name in table.columns if name not in set(names)]
-        self._source = _Source(table.batches(self._others, 0, STEP_ROWS))
+        self._source = _Source(table, self._others)
         self._parts: list[np.ndarray] = []
 
     def write(self, lo: int, block: np.ndarray) -> None:
@@ -231,16 +231,18 @@ class _ParquetWriter(Writer):
 
 
 class _Source:
-    """Takes any number of rows from batches of other sizes."""
+    """Takes any number of rows of some columns, from row ``lo`` on, from batches of other sizes."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
+    def __init__(self, table: ParquetFile, names: Sequence[str], lo: int = 0) -> None:
+        self._batches, self._path = table.batches(names, lo, STEP_ROWS), table.path
         self._rest: Any = None
 
     def take(self, n: int) -> Iterator[Any]:
         """Yield the next ``n`` rows in parts."""
         while n:
-            batch = next(self._batches) if self._rest is None else self._rest
+            batch = next(self._batches, None) if self._rest is None else self._rest
+            if batch is None:
+                raise damaged(self._path, f"it ends {n:,} rows too early")
             part = batch.slice(0, n)
             n -= part.num_rows
             self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None

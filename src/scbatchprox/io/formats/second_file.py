@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ...core.checks import some_of
-from ...errors import BadFile, BadValue
+from ...errors import BadValue
 from ..damaged import naming, reading
+from ..found import check_file
 from . import open_cells
 from .arrays import npy_labels
 from .base import CellFile, Rows, Writer
@@ -86,8 +87,7 @@ class WithLabels(CellFile):
             if isinstance(second, Table):
                 second.only_labels = True
             return second
-        if not self.labels.is_file():
-            raise BadFile(f"Expected a file with labels, found none at {self.labels}.")
+        check_file(self.labels, "a file with labels")
         if kind == ".npy":
             with reading(self.labels):
                 return npy_labels(self.labels)

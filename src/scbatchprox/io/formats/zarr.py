@@ -35,7 +35,7 @@ from .zarr_result import (
     sources_of,
     write_record,
 )
-from .zarr_tree import copy_store
+from .zarr_tree import RegularFiles, copy_store
 
 __all__ = ["ZarrFile"]
 
@@ -51,7 +51,7 @@ class ZarrFile(CellFile):
         if not worker:
             settle(path)
         try:
-            self._group = zarr.open_group(path, mode="r")
+            self._group = zarr.open_group(RegularFiles(path, read_only=True), mode="r")
         except Exception as error:
             # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(

@@ -22,10 +22,12 @@ from zarr.storage import LocalStore, WrapperStore
 from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import sync_folder
+from ..damaged import reading
+from ..found import check_file
 from ..locks import locked
 from .journal import deferred_signals
 from .zarr_place import beside, discard, restore, sweep
-from .zarr_tree import checksum
+from .zarr_tree import RegularFiles, checksum
 
 __all__ = [
     "changed",
@@ -91,6 +93,7 @@ def finish(store: Path) -> None:
     if not ready.exists():
         return
     try:
+        check_file(ready / RECORD, "the record of a result")
         record = json.loads((ready / RECORD).read_text())["sources"]
         other = changed(store, record)
     except (FileNotFoundError, ValueError):  # of an earlier version
@@ -150,7 +153,7 @@ def _replace(source: Path, target: Path, aside: Path) -> None:
 
 def _has_index(store: Path) -> bool:
     """Whether a store has an index: consolidated metadata of all its arrays."""
-    group = zarr.open_group(store, mode="r")
+    group = zarr.open_group(RegularFiles(store, read_only=True), mode="r")
     return group.metadata.consolidated_metadata is not None
 
 
@@ -160,14 +163,16 @@ def check_index(store: Path, source: Path | None = None) -> None:
     ``source`` is what the store is a copy of.
     """
     if _has_index(store):
-        with warnings.catch_warnings():
+        with reading(source or store), warnings.catch_warnings():
             # Files that are no part of a store are the user's own.
             warnings.filterwarnings("ignore", "Object at .* is not recognized")
             by_index, there = (
                 {name for name, _ in group.members(max_depth=None)}
                 for group in (
-                    zarr.open_group(store, mode="r"),
-                    zarr.open_group(store, mode="r", use_consolidated=False),
+                    zarr.open_group(RegularFiles(store, read_only=True), mode="r"),
+                    zarr.open_group(
+                        RegularFiles(store, read_only=True), mode="r", use_consolidated=False
+                    ),
                 )
             )
         if by_index != there:
@@ -197,7 +202,7 @@ class _Caught(WrapperStore[LocalStore]):
 
 
 def _write_index(store: Path, folder: Path) -> None:
-    caught = _Caught(LocalStore(store))
+    caught = _Caught(RegularFiles(store))
     with warnings.catch_warnings():
         # The store had an index before, so its owner needs no warning that we write it again.
         warnings.filterwarnings("ignore", "Consolidated metadata")

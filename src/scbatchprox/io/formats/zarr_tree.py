@@ -5,15 +5,46 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from zarr.storage import LocalStore
 
 from ...errors import BadValue
+from ..found import kind_at
 
-__all__ = ["checksum", "copy_store"]
+__all__ = ["RegularFiles", "checksum", "copy_store"]
 
 #: A checksum reads the first and last bytes of this many files, evenly chosen, and the sizes of all.
 SAMPLED, ENDS = 256, 1 << 16
+
+
+class RegularFiles(LocalStore):
+    """A store that zarr reads only regular files from; each is looked at when it is read, not before."""
+
+    async def get(self, key: str, *args: Any, **options: Any) -> Any:
+        """Read a file; ``None`` if there is none."""
+        _check_entry(self.root / key)
+        return await super().get(key, *args, **options)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[Any]) -> Any:
+        """Read parts of files."""
+        wanted = list(key_ranges)
+        for key, _ in wanted:
+            _check_entry(self.root / key)
+        return await super().get_partial_values(prototype, wanted)
+
+    def get_sync(self, key: str, *args: Any, **options: Any) -> Any:
+        """Read a file without asyncio, which newer versions of zarr do."""
+        _check_entry(self.root / key)
+        return super().get_sync(key, *args, **options)
+
+
+def _check_entry(path: Path) -> None:
+    found = kind_at(path)
+    if found not in (None, "file", "folder"):
+        raise BadValue(f"Expected files and folders in a store, found a {found} at {path}.")
 
 
 def copy_store(source: Path, target: Path) -> None:
@@ -64,6 +95,8 @@ def _walk(
     """Yield relative and full paths in a folder, folders before what is in them."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = Path(entry.path)
+        if not entry.is_file() and not entry.is_dir():
+            _check_entry(path)
         yield at / entry.name, path
         if path.is_dir():
             here = _identity(path)

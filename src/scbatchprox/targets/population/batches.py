@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.checks import overflow_error
 from ...kernels.arrays import Floats, Ints
 from ...kernels.distances import squared_distances
 from .consensus import Stack
@@ -14,6 +15,8 @@ from .settings import PopulationSettings
 
 __all__ = ["Batches", "Everyone", "spacing", "spacing_sums"]
 
+#: Squared distances in the unit of squared lengths, at most, so that no sum of them overflows.
+LARGEST = 1e150
 #: Batches in a stack, at most: this limits the memory of its arrays.
 STACK_SIZE = 64
 #: With at least this many populations, runs are on threads. Below, Python's global lock prevents a gain.
@@ -60,6 +63,9 @@ class Batches:
         settings: PopulationSettings,
         everyone: Everyone | None = None,
     ) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.einsum("ij,ij->", X, X) / unit < LARGEST:
+                raise overflow_error()
         sizes = np.diff(start)
         self.everyone = everyone or Everyone(float(n.sum()), float(sizes.size), float(len(X)))
         self.n_rows, self.settings = len(X), settings

@@ -14,8 +14,8 @@ part, a Gaussian process over its populations. So unmatched populations follow t
 
 Batches only exchange sums: (K,) masses and (K, d) totals (:class:`.sums.Sums`). :meth:`Stack.assigned`
 computes those of some batches, and :meth:`Stack.updated` moves these batches, given the sums of all. A sum
-over sites or a saved consensus can supply the latter. Several independent sets of centres (seedings) are computed
-at once: the first axis, S, of every array that depends on centres.
+over sites or a saved consensus can supply the latter. Several independent sets of centres (seedings) are
+computed at once: the first axis, S, of every array that depends on centres.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core.anchors import Anchors
+from ...core.checks import overflow_error
 from ...core.labels import Labels, among
 from ...core.sampling import Sample
 from ...kernels.arrays import Floats, Ints
@@ -20,6 +21,8 @@ __all__ = ["anchors_for", "looked_at"]
 
 #: Cells whose median is the origin for the distances in a batch.
 MEDIAN_CELLS = 500
+#: Squared distance of a cell from there, at most: k-means computes distances in float32.
+LARGEST = 1e37
 DEFAULTS = PopulationSettings()
 
 
@@ -73,14 +76,17 @@ def find_anchors(
 
     def centers(b: int) -> Floats:
         cells = sample.of_batch(b).astype(np.float64)
-        origin = np.median(cells[:MEDIAN_CELLS], axis=0)
-        cells -= origin
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+            origin = np.median(cells[:MEDIAN_CELLS], axis=0)
+            cells -= origin
+            if not np.einsum("ij,ij->i", cells, cells).max() < LARGEST:
+                raise overflow_error()
         X = _sorted_along_line(cells, seed).astype(np.float32)
         rng = np.random.default_rng(seed)
         C = kmeans(X, np.ones(len(X)), int(k[b]), settings.find, rng, turn)
         return np.asarray(origin + C.astype(np.float64))
 
-    with one_numpy_thread(), np.errstate(over="ignore", invalid="ignore"):
+    with one_numpy_thread():
         found = parallel_map(centers, held.tolist())
     batch = np.repeat(np.arange(len(found)), [len(C) for C in found])
     return Anchors(sample.labels.batches[held], batch, np.concatenate(found))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.checks import overflow_error
 from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
 from ...core.moments import Pooled
 from ...errors import BadValue
@@ -52,6 +53,8 @@ class Consensus:
     def __post_init__(self) -> None:
         if not 0 < self.unit < math.inf:
             raise BadValue(f"Expected a consensus with a unit > 0, found {self.unit!r}.")
+        if not all(np.isfinite(part).all() for part in (self.origin, self.mass, self.total)):
+            raise BadValue("Expected a finite consensus, found NaN or infinity.")
 
     @property
     def sums(self) -> Sums:
@@ -136,7 +139,10 @@ def _frame(
         about, size = pooled.mean, _power_of_two(math.sqrt(pooled.var.mean()))
     squares, cells = spacing_sums(X, n, start)
     counts = [n.sum(), len(start) - 1, len(X), cells]
-    offset = ((X - about) * n[:, None]).sum(0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset = ((X - about) * n[:, None]).sum(0)
+    if not np.isfinite(offset).all():
+        raise overflow_error()
     sums = yield np.array([*counts, squares / size**2, within / size**2, *(offset / size)])
     everyone, cells = Everyone(*sums[:3].tolist()), float(sums[3])
     if pooled is not None and everyone[:2] != (pooled.n_cells, pooled.n_batches):

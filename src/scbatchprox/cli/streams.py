@@ -1,0 +1,51 @@
+"""Standard streams that are closed, or that nobody reads any more: the work goes on without them."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+__all__ = ["open_streams"]
+
+_OUT, _ERR = 1, 2
+
+
+def open_streams() -> None:
+    """Open the streams that were closed, and write to the others only as long as somebody reads them."""
+    # The next file would get the number of a closed stream, and what libraries print would go into it.
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _ERR:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - for the rest of the process
+    sys.stdout, sys.stderr = _watched(sys.stdout, _OUT), _watched(sys.stderr, _ERR)
+
+
+def _watched(stream: TextIO | None, number: int) -> TextIO:
+    if stream is not None and (stream.isatty() or not isinstance(stream, io.TextIOWrapper)):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Watched(number, "w", closefd=False)),
+        "utf-8" if stream is None else stream.encoding,
+        "replace" if stream is None else stream.errors,
+        line_buffering=number == _ERR,
+    )
+
+
+class _Watched(io.FileIO):
+    """A stream that ends with the first error; Python would report it again when it flushes at the end."""
+
+    _ended = False
+
+    def write(self, data: Any) -> int:
+        """Write, or drop what nobody reads: the reader of a pipe, such as ``head``, may have closed it."""
+        if not self._ended:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._ended = True
+                # Nothing can be said of stderr. A full disk loses the result on stdout.
+                if not (isinstance(error, BrokenPipeError) or self.fileno() == _ERR):
+                    raise
+        return memoryview(data).nbytes
