@@ -117,7 +117,7 @@ def _undo(fd: int, path: Path) -> None:
 def _read(journal: Path, path: Path) -> Journal | None:
     """Read and verify the journal of a file; ``None`` if there is none."""
     try:
-        if kind_at(journal) not in (None, "file"):
+        if kind_at(journal) not in (None, "file", "folder"):
             raise NotAJournal
         return unpack(journal.read_bytes())
     except FileNotFoundError:
