@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import DiskFull, InputError
 from ..progress import Progress as Callback
 from .flags import as_typed
 from .plain import plain
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Output"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+#: What the system answers if a disk, or a user's part of it, is full.
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 #: Columns of a file or a pipe: it has no width, and names must not be cut.
 UNLIMITED = 1_000_000
 
@@ -63,13 +66,15 @@ class Output:
         try:
             yield
         except InputError as error:
-            self._fail(BAD_INPUT, as_typed(str(error)))
+            full = isinstance(error, DiskFull)
+            self._fail(FAILURE if full else BAD_INPUT, as_typed(str(error)))
         except BrokenPipeError:
             # The reader of stdout, such as `head`, has closed it. The work is done at this point.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-            self._fail(FAILURE, f"The operating system reported an error: {what}.")
+            full = "the disk is full: " if error.errno in FULL else ""
+            self._fail(FAILURE, f"The operating system reported an error: {full}{what}.")
         except KeyboardInterrupt:
             self._fail(INTERRUPTED, "Interrupted.")
         except (typer.Exit, typer.Abort, typer.BadParameter):

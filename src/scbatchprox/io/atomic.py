@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import BadFile, BadValue
 
-__all__ = ["check_place", "replacing", "sync_folder"]
+__all__ = ["check_place", "check_same", "replacing", "sync_folder"]
 
 
 @contextmanager
@@ -54,6 +54,18 @@ def check_place(path: str | Path) -> None:
         kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
         what = kinds.get(stat.S_IFMT(mode), "device")
         raise BadValue(f"Expected a place for a regular file, found a {what} at {path}.")
+
+
+def check_same(path: str | Path, before: os.stat_result, now: os.stat_result) -> None:
+    """Raise an error if a file was replaced or changed."""
+    # Not by the time of its last change of any kind: a hard link to a file does not change its content.
+    if not os.path.samestat(before, now) or (
+        (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns)
+    ):
+        raise BadValue(
+            f"Expected {path} to stay as it was when it was read, found that it was changed since; "
+            f"try again."
+        )
 
 
 def sync_folder(folder: Path) -> None:
