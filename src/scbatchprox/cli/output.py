@@ -66,8 +66,7 @@ class Output:
         try:
             yield
         except InputError as error:
-            full = isinstance(error, DiskFull)
-            self._fail(FAILURE if full else BAD_INPUT, as_typed(str(error)))
+            self._fail(FAILURE if isinstance(error, DiskFull) else BAD_INPUT, as_typed(str(error)))
         except BrokenPipeError:
             # The reader of stdout, such as `head`, has closed it. The work is done at this point.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,11 +16,11 @@ __all__ = ["check_place", "check_same", "replacing", "sync_folder"]
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield an empty file beside ``path``; it replaces ``path`` on success and is removed on failure.
 
-    A killed process leaves the old file, or none, at ``path``, and perhaps a hidden
-    ``.NAME.*.partial`` beside it.
+    ``check`` is called when the file is complete, and may still raise. A killed process leaves the old
+    file, or none, at ``path``, and perhaps a hidden ``.NAME.*.partial`` beside it.
     """
     check_place(path)
     path = Path(path).resolve()  # a link stays a link, and points to the new file
@@ -33,6 +33,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "r+b") as file:  # Windows cannot sync a file that is open for reading
             os.fsync(file.fileno())
+        if check is not None:
+            check()
         if path.exists():
             shutil.copymode(path, temporary)
         os.replace(temporary, path)

@@ -190,6 +190,7 @@ def _counts(
             f"Expected counts in X of {file.path.name}, found none; "
             f"available: {some_of(layers, most=20)}."
         )
+    file.note("X" if layer is None else f"layers/{layer}", "var")
     rows = stored_rows({"X": group["X"] if layer is None else layers[layer]}, "X")
     var = read_elem(group["var"])
     batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)

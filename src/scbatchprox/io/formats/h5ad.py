@@ -104,7 +104,7 @@ class H5adFile(CellFile):
             finally:
                 self.close()  # it has no lock any more, so nothing may be read
         else:
-            with replacing(out) as temporary:
+            with replacing(out, self.check_unchanged) as temporary:
                 _copy(self._handle, temporary)
                 with _open_in(WatchedFile(temporary)) as (file, check):
                     yield _H5adWriter(file, key, shape, dtype, check)

@@ -88,9 +88,10 @@ class Table(CellFile):
         rows = self._rows
         assert rows is not None
         destination = out or self.path
+        self.check_unchanged()  # now too: the other columns of another file could not be read
         # Resolved, so that a link keeps pointing to the file.
         with (
-            replacing(destination.resolve()) as temporary,
+            replacing(destination.resolve(), self.check_unchanged) as temporary,
             self._writer(temporary, destination, rows.names, dtype) as writer,
         ):
             yield writer
