@@ -88,7 +88,6 @@ class Table(CellFile):
         rows = self._rows
         assert rows is not None
         destination = out or self.path
-        self.check_unchanged()  # now too: the other columns of another file could not be read
         # Resolved, so that a link keeps pointing to the file.
         with (
             replacing(destination.resolve(), self.check_unchanged) as temporary,
