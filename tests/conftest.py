@@ -56,8 +56,8 @@ EXAMPLES = {
 #: version of Python is enough for them: `make test-3.13` leaves them out.
 PROCESSES = {
     "atlas/test_atlas_crash.py", "bench/test_demo.py", "cli/test_cli_cluster.py",
-    "cli/test_cli_streams.py",
-    "federated/test_demo.py", "federated/test_ledger.py", "io/formats/test_files_killed.py",
+    "cli/test_cli_streams.py", "federated/test_demo.py", "federated/test_ledger.py",
+    "io/formats/test_failing_disk.py", "io/formats/test_files_killed.py",
     "io/formats/test_h5ad_readers.py", "io/formats/test_zarr_killed.py", "test_interrupts.py",
 }  # fmt: skip
 TESTS = Path(__file__).parent

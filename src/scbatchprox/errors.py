@@ -7,11 +7,14 @@ exit code.
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "BadFile",
     "BadKey",
     "BadType",
     "BadValue",
+    "DiskFull",
     "InUse",
     "InputError",
     "MissingExtra",
@@ -59,6 +62,14 @@ class BadKey(InputError, KeyError):
 
 class BadFile(InputError, FileNotFoundError):
     """A file that does not exist."""
+
+
+class DiskFull(InputError, OSError):
+    """A disk without room for what a file needs, found before anything is written."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.errno = errno.ENOSPC
 
 
 class MissingExtra(InputError, ImportError):

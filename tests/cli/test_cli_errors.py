@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,6 +103,14 @@ class TestWrongUse:
             path.parent.chmod(0o755)
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
+
+    def test_no_room_to_unpack(self, tmp_path, monkeypatch):
+        """A packed array is unpacked to disk; that there is no room for it is not the fault of the file."""
+        np.savez_compressed(tmp_path / "c.npz", X=np.ones((20, 2)), batch=list("ab") * 10)
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+        done = run("refine", tmp_path / "c.npz", "--batch-key", "batch", "--in-place", code=1)
+        assert re.search("GB of free disk in .* to unpack c.npz, found 0.0 GB", done.stderr)
+        assert "damaged" not in done.stderr
 
     @pytest.mark.skipif(
         shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a mount"

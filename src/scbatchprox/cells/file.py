@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ class Job:
         n, d = self.rows.shape
         writer_of = self.file.writer
         if self.out is not None and kind_of(self.out) == ".npy":
-            writer_of = npy_writer  # only the refined cells, for any type of input
+            # only the refined cells, for any type of input
+            writer_of = partial(npy_writer, check=self.file.check_unchanged)
         path = (
             self.file.path
         )  # a damaged file may be readable, and yet no result can be added to it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import DiskFull, InputError
 from ..progress import Progress as Callback
 from .address_space import check_address_space
 from .flags import as_typed
@@ -33,6 +33,8 @@ FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 #: Characters of a sentence, at most: a path can have any length.
 LONGEST = 4000
+#: What the system answers if a disk, or a user's part of it, is full.
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 #: Columns of a file or a pipe: it has no width, and names must not be cut.
 UNLIMITED = 1_000_000
 
@@ -71,11 +73,12 @@ class Output:
             check_address_space()  # before the first import of a library that needs it
             yield
         except InputError as error:
-            self._fail(BAD_INPUT, as_typed(str(error)))
+            self._fail(FAILURE if isinstance(error, DiskFull) else BAD_INPUT, as_typed(str(error)))
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            full = "the disk is full: " if error.errno in FULL else ""
             code = BAD_INPUT if error.errno in BAD_NAMES else FAILURE
-            self._fail(code, f"The operating system reported an error: {what}.")
+            self._fail(code, f"The operating system reported an error: {full}{what}.")
         except MemoryError as error:
             self._fail(
                 FAILURE, f"Expected enough memory, found it used up ({error or 'no details'})."

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import BadFile, BadValue
 from .found import kind_at
 
-__all__ = ["check_place", "replacing", "sync_folder"]
+__all__ = ["check_place", "check_same", "replacing", "sync_folder"]
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield an empty file beside ``path``; it replaces ``path`` on success and is removed on failure.
 
-    A killed process leaves the old file, or none, at ``path``, and perhaps a hidden
-    ``.NAME.*.partial`` beside it.
+    ``check`` is called when the file is complete, and may still raise. A killed process leaves the old
+    file, or none, at ``path``, and perhaps a hidden ``.NAME.*.partial`` beside it.
     """
     check_place(path)
     path = Path(path).resolve()  # a link stays a link, and points to the new file
@@ -33,6 +33,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "r+b") as file:  # Windows cannot sync a file that is open for reading
             os.fsync(file.fileno())
+        if check is not None:
+            check()
         if path.exists():
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
@@ -49,6 +51,18 @@ def check_place(path: str | Path) -> None:
     found = kind_at(path)
     if found not in (None, "file"):
         raise BadValue(f"Expected a place for a regular file, found a {found} at {path}.")
+
+
+def check_same(path: str | Path, before: os.stat_result, now: os.stat_result) -> None:
+    """Raise an error if a file was replaced or changed."""
+    # Not by the time of its last change of any kind: a hard link to a file does not change its content.
+    if not os.path.samestat(before, now) or (
+        (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns)
+    ):
+        raise BadValue(
+            f"Expected {path} to stay as it was when it was read, found that it was changed since; "
+            f"try again."
+        )
 
 
 def sync_folder(folder: Path) -> None:

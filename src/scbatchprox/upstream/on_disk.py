@@ -200,6 +200,7 @@ def _stored_counts(
             f"Expected counts in X of {file.path.name}, found none; "
             f"available: {some_of(layers, most=20)}."
         )
+    file.note("X" if layer is None else f"layers/{layer}", "var")
     rows = stored_rows({"X": counts}, "X")
     genes = child(group, "var")
     check_stored(genes, "var")

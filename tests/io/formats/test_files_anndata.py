@@ -248,6 +248,23 @@ def test_only_the_refined_cells(rng, tmp_path, kind):
     )
 
 
+@pytest.mark.parametrize("suffix", [None, ".npy"])
+def test_cells_that_change_while_they_are_read(stored, tmp_path, suffix):
+    """A copy would be of two states; a change in place is refused when its lock is taken."""
+    _, path = stored
+    out = tmp_path / f"out{suffix or path.suffix}"
+
+    def progress(stage, done, total):
+        if stage == "moments" and done == total:
+            part = path / "obsm" / "X_pca" if path.is_dir() else path
+            for file in [path] if path.is_file() else (p for p in part.rglob("*") if p.is_file()):
+                file.write_bytes(file.read_bytes())
+
+    with pytest.raises(InputError, match="changed since"):
+        refine_file(path, "batch", out=out, progress=progress, model=BatchProx(target="moment"))
+    assert os.listdir(tmp_path) == [path.name]
+
+
 def test_read_only_store_can_be_copied(rng, tmp_path):
     path = tmp_path / "cells.zarr"
     write(make(rng), path, "zarr3")

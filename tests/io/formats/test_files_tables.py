@@ -1,10 +1,13 @@
 """Arrays and tables as files, of all kinds: the cells are refined, and nothing else changes."""
 
+import os
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox import BatchProx, apply_file, refine_file
+from scbatchprox import BatchProx, InputError, apply_file, refine_file
 from scbatchprox.io.formats import open_cells
 from table_files import KINDS, PCS, TABLES, check_only, expected, load, options_for, save
 
@@ -119,6 +122,33 @@ def test_a_table_that_changes_while_it_is_read(tmp_path, frame):
             path, "sample", use_rep="PC", progress=progress, model=BatchProx(target="moment")
         )
     check_only(tmp_path, path)
+
+
+@pytest.mark.parametrize("out", [None, "same kind", "npy"])
+@pytest.mark.parametrize("how", ["replaced", "written to"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "npz", "npy"])
+def test_rows_in_another_order_while_it_is_read(tmp_path, frame, kind, how, out):
+    """No coordinates beside the names of other cells."""
+    args = options_for(frame, tmp_path, kind)
+    path = save(frame, tmp_path, kind)
+    (tmp_path / "other").mkdir()
+    other = save(frame[::-1], tmp_path / "other", kind)
+    written = tmp_path / f"out.{kind if out == 'same kind' else out}" if out else None
+
+    def progress(stage, done, total):
+        if stage == "moments" and done == total and how == "replaced":
+            shutil.copy(other, tmp_path / "new")
+            os.replace(tmp_path / "new", path)
+        elif stage == "moments" and done == total:
+            path.write_bytes(other.read_bytes())
+
+    before = {p.name for p in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"to stay as it was .* changed since; try again"):
+        refine_file(
+            path, "sample", out=written, progress=progress, model=BatchProx(target="moment"), **args
+        )
+    assert path.read_bytes() == other.read_bytes()
+    assert {p.name for p in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("kind", KINDS)

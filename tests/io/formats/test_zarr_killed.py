@@ -44,7 +44,10 @@ def test_in_place(tmp_path, number, kind, earlier):
             break
         if number == signal.SIGINT:  # Ctrl-C waits for the end of the move
             assert contents(path) in (old, new)
-        assert "X_pca" in zarr.open_group(path / "obsm", mode="r")  # readable at any moment
+        now = zarr.open_group(path, mode="r", use_consolidated=False)
+        assert "X_pca" in now["obsm"]  # readable at any moment
+        if "result" in now["obsm"]:  # and then with its own record
+            assert now["obsm/result"][0, 0] == now["uns/result/value"][()]
         with open_cells(path):
             pass
         assert os.listdir(path.parent) == ["cells.zarr"]

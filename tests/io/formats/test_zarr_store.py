@@ -28,10 +28,13 @@ pytestmark = [
 @pytest.fixture
 def interrupted(tmp_path):
     """A store whose process was killed when its result was complete, but not yet moved in."""
-    path = cells(tmp_path / "cells.zarr")
+    return interrupt(cells(tmp_path / "cells.zarr"))
+
+
+def interrupt(path):
     for step in range(30):
         signalled(lambda: add(path, None, 2.0), signal.SIGKILL, step)
-        if (tmp_path / ".cells.zarr.ready").exists():
+        if path.with_name(".cells.zarr.ready").exists():
             return path
     raise AssertionError("no step at which a result is ready")
 
@@ -65,6 +68,23 @@ class TestStoreOfTheSameName:
         zarr.open_group(interrupted, mode="r+")["obsm/X_pca"][3, 1] = 7
         with pytest.raises(InputError, match="obsm/X_pca"):
             open_cells(interrupted)
+
+    def test_same_cells_with_some_other_rows(self, tmp_path):
+        """In the middle of a large file, which keeps its size."""
+        n = 40_000
+        path = cells(tmp_path / "cells.zarr", n=n)
+        obsm = zarr.open_group(path, mode="r+")["obsm"]
+        rows, attributes = obsm["X_pca"][:], dict(obsm["X_pca"].attrs)
+        how = dict(chunks=(n // 4, 2), shards=(n, 2), compressors=None, overwrite=True)
+        obsm.create_array("X_pca", data=rows, attributes=attributes, **how)
+        zarr.consolidate_metadata(path)
+        interrupt(path)
+        sizes = {p: p.stat().st_size for p in path.rglob("*")}
+        zarr.open_group(path, mode="r+")["obsm/X_pca"][n // 2 - 100 : n // 2 + 100] += 1
+        assert {p: p.stat().st_size for p in path.rglob("*")} == sizes
+        with pytest.raises(InputError, match="obsm/X_pca may be of other cells"):
+            open_cells(path)
+        assert "result" not in read(path).obsm
 
     def test_same_cells_with_other_batches(self, interrupted):
         column = zarr.open_group(interrupted, mode="r+")["obs/batch"]

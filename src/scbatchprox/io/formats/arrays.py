@@ -8,7 +8,7 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tokenize import TokenError
@@ -79,17 +79,21 @@ class NpyFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a matrix that replaces this one, or is written to ``out``."""
-        with npy_writer(out or self.path, key, shape, dtype) as writer:
+        with npy_writer(out or self.path, key, shape, dtype, self.check_unchanged) as writer:
             yield writer
 
 
 @contextmanager
 def npy_writer(
-    out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+    out: Path | None,
+    key: str,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    check: Callable[[], None] | None = None,
 ) -> Iterator[Writer]:
-    """Open a writer of a ``.npy`` file; ``key`` is ignored."""
+    """Open a writer of a ``.npy`` file; ``key`` is ignored, ``check`` is called when it is complete."""
     assert out is not None
-    with replacing(out) as temporary, open(temporary, "wb") as file:
+    with replacing(out, check) as temporary, open(temporary, "wb") as file:
         yield _NpyWriter(file, shape, dtype)
 
 
@@ -170,11 +174,12 @@ class NpzFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for one more array; all others are kept."""
+        self.check_unchanged()  # now too: the other arrays of another file could not be read
         like = self._members.get(self._source or "")
         result = zipfile.ZipInfo(f"{key}.npy")
         result.compress_type = like.compress_type if like else zipfile.ZIP_STORED
         with (
-            replacing((out or self.path).resolve()) as temporary,
+            replacing((out or self.path).resolve(), self.check_unchanged) as temporary,
             zipfile.ZipFile(temporary, "w", allowZip64=True) as target,
         ):
             for info in self._zip.infolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BadValue
+from ..atomic import check_same
 
 __all__ = ["CellFile", "Rows", "Writer", "check_key"]
 
@@ -74,6 +76,8 @@ class CellFile(ABC):
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         self.path = path
         self.worker = worker
+        #: The state of the file before anything is read.
+        self._read = os.stat(path)
 
     def __enter__(self) -> CellFile:
         return self
@@ -83,6 +87,23 @@ class CellFile(ABC):
 
     def close(self) -> None:  # noqa: B027 - most kinds keep nothing open
         """Close the file."""
+
+    def note(self, *names: str) -> None:  # noqa: B027 - most kinds are one file
+        """Note elements that are about to be read by other means, for :meth:`check_unchanged`."""
+
+    def check_unchanged(self) -> None:
+        """Raise an error if the file was replaced or changed since it was opened.
+
+        A file is read several times, in parts by its name: names, labels and coordinates would be of
+        different cells. To be called after the last reading, before a result gets its name.
+        """
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            raise BadValue(
+                f"Expected {self.path} to stay as it was when it was read, found that it was removed."
+            ) from None
+        check_same(self.path, self._read, now)
 
     @abstractmethod
     def embedding(self, use_rep: str | None) -> Rows:
@@ -96,7 +117,10 @@ class CellFile(ABC):
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> AbstractContextManager[Writer]:
-        """Open a writer for a result: in a copy of this file at ``out``, or in this file if ``None``."""
+        """Open a writer for a result: in a copy of this file at ``out``, or in this file if ``None``.
+
+        It writes nothing if the file is not the one that was opened (:meth:`check_unchanged`).
+        """
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return the record that was written with a result, if there is one."""

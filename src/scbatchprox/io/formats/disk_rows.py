@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...errors import BadValue
+from ...errors import BadValue, DiskFull
 
 __all__ = ["DiskRows", "check_room", "scratch_file"]
 
@@ -79,7 +79,7 @@ def check_room(n_bytes: int, beside: Path) -> None:
     place = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     free = shutil.disk_usage(place).free
     if n_bytes > free:
-        raise BadValue(
+        raise DiskFull(
             f"Expected {n_bytes / 1e9:,.1f} GB of free disk in {place} to unpack {beside.name}, found "
             f"{free / 1e9:,.1f} GB."
         )

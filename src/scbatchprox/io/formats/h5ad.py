@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from .base import CellFile, Rows, Writer
 from .elements import stored_obs, stored_record, stored_rows
 from .journal import JournaledFile, deferred_signals, journal_of, recover
 from .stored import own_group
+from .watched import WatchedFile
 
 __all__ = ["H5adFile", "changing", "unlocked"]
 
@@ -99,55 +100,62 @@ class H5adFile(CellFile):
         if out is None:
             self._release()
             try:
-                with _journaled(self.path, self._read) as file:
-                    yield _H5adWriter(file, key, shape, dtype)
+                with _open_in(JournaledFile(self.path, self._read)) as (file, check):
+                    yield _H5adWriter(file, key, shape, dtype, check)
             finally:
                 self.close()  # it has no lock any more, so nothing may be read
         else:
-            with replacing(out) as temporary:
+            with replacing(out, self.check_unchanged) as temporary:
                 _copy(self._handle, temporary)
-                # Nobody else knows its name; and a system without locks would refuse HDF5's.
-                with h5py.File(temporary, "r+", locking=False) as file:
-                    yield _H5adWriter(file, key, shape, dtype)
+                with _open_in(WatchedFile(temporary)) as (file, check):
+                    yield _H5adWriter(file, key, shape, dtype, check)
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[h5py.File]:
     """Yield an HDF5 file for a short change in place; all changes take effect at the end, or none do."""
-    with _journaled(path) as file, deferred_signals():
+    with _open_in(JournaledFile(path)) as (file, _), deferred_signals():
         yield file
 
 
 @contextmanager
-def _journaled(path: Path, read: os.stat_result | None = None) -> Iterator[h5py.File]:
-    """Yield an HDF5 file to change in place; the caller defers signals while it uses the file."""
-    journaled = JournaledFile(path, read)
+def _open_in(watched: WatchedFile) -> Iterator[tuple[h5py.File, Callable[[], None]]]:
+    """Yield an HDF5 file to change, and a check for failed writes; the caller defers signals meanwhile."""
     file = None
     try:
         try:
             with deferred_signals():
-                file = h5py.File(journaled, "r+")
-            yield file
+                file = h5py.File(watched, "r+")
+            yield file, watched.check
         finally:
             if file is not None:
                 with deferred_signals():
                     file.close()
-        journaled.commit()
+        watched.commit()
     except BaseException:
-        journaled.discard()
+        watched.discard()
+        watched.check()  # HDF5 may have stumbled over what could not be written; that is not the cause
         raise
     finally:
-        journaled.close()
+        watched.close()
 
 
 class _H5adWriter(Writer):
-    """Ctrl-C waits for the end of a method: the file may be a JournaledFile."""
+    """Ctrl-C waits for the end of a method: the file is written through Python, by a WatchedFile.
+
+    ``check`` raises an error of the system that HDF5 was not told of.
+    """
 
     @deferred_signals()
     def __init__(
-        self, file: h5py.File, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
+        self,
+        file: h5py.File,
+        key: str,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        check: Callable[[], None],
     ) -> None:
-        self._key = key
+        self._key, self._check = key, check
         self._obsm, self._uns = own_group(file, "obsm"), own_group(file, "uns")
         # Under a temporary name until it is complete. If an older result were deleted first, HDF5
         # would reuse its bytes, but they must stay until the commit.
@@ -159,6 +167,7 @@ class _H5adWriter(Writer):
     def write(self, lo: int, block: np.ndarray) -> None:
         """Write rows, starting at row ``lo``."""
         self._data[lo : lo + len(block)] = block
+        self._check()  # a full disk is no reason to go through all other rows
 
     @deferred_signals()
     def finish(self, record: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import BadValue, InUse
-from ..atomic import replacing, sync_folder
+from ..atomic import check_same, replacing, sync_folder
 from ..found import kind_at
 from ..locks import lock, unlock
 from .journal_format import (
@@ -46,6 +46,7 @@ from .journal_format import (
     pack,
     unpack,
 )
+from .watched import WatchedFile
 
 __all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
 
@@ -144,17 +145,6 @@ def _read(journal: Path, path: Path) -> Journal | None:
         ) from None
 
 
-def _check_same(path: Path, before: os.stat_result, now: os.stat_result) -> None:
-    """Raise an error if a file was replaced or changed."""
-    if not os.path.samestat(before, now) or (
-        (before.st_size, before.st_mtime_ns) != (now.st_size, now.st_mtime_ns)
-    ):
-        raise BadValue(
-            f"Expected {path} to stay as it was when it was read, found that it was changed since; "
-            f"try again."
-        )
-
-
 def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of the data; the system may take it in parts."""
     view = memoryview(data)
@@ -163,11 +153,10 @@ def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view, offset = view[n:], offset + n
 
 
-class JournaledFile:
-    """A file object for h5py whose changes take effect at :meth:`commit`, or never.
+class JournaledFile(WatchedFile):
+    """A file whose changes take effect at :meth:`commit`, or never.
 
-    Use it within :func:`deferred_signals`. ``read`` is the state of the file when it was read; the
-    changes are refused if it is another one by now.
+    ``read`` is the state of the file when it was read; the changes are refused if it is another one by now.
     """
 
     def __init__(self, path: Path, read: os.stat_result | None = None) -> None:
@@ -175,7 +164,7 @@ class JournaledFile:
         self._fd = _locked(path)
         try:
             if read is not None:
-                _check_same(path, read, os.fstat(self._fd))
+                check_same(path, read, os.fstat(self._fd))
             _undo(self._fd, path)
         except BaseException:
             self.close()
@@ -189,79 +178,36 @@ class JournaledFile:
         self._old: dict[int, bytes] = {}
         self._new: dict[int, bytearray] = {}
         self._at = 0
-        #: An error while HDF5 was writing, most likely a full disk.
-        self.failure: OSError | None = None
+        self.failure = None
 
-    # --- called by h5py ---------------------------------------------------------------------------
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the position."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Read the content with all changes, as HDF5 expects it."""
-        view = memoryview(buffer).cast("B")
+    def _fill(self, view: memoryview, at: int) -> int:
+        """Read the content with all changes."""
         got = 0
-        while got < len(view):
-            n = os.preadv(self._fd, [view[got:]], self._at + got)
-            if n == 0:  # past the end: allocated by HDF5, but not yet written
-                view[got:] = bytes(len(view) - got)
-                break
+        while got < len(view) and (n := os.preadv(self._fd, [view[got:]], at + got)):
             got += n
-        first, last = self._at // PAGE, (self._at + len(view) - 1) // PAGE
+        first, last = at // PAGE, (at + len(view) - 1) // PAGE
         for page in range(first, last + 1) if len(view) < 64 * PAGE else sorted(self._new):
             if page in self._new and first <= page <= last:
-                lo = max(page * PAGE, self._at)
-                hi = min(page * PAGE + len(self._new[page]), self._at + len(view))
+                lo = max(page * PAGE, at)
+                hi = min(page * PAGE + len(self._new[page]), at + len(view))
                 if lo < hi:
-                    view[lo - self._at : hi - self._at] = self._new[page][
-                        lo - page * PAGE : hi - page * PAGE
-                    ]
-        self._at += len(view)
-        return len(view)
+                    view[lo - at : hi - at] = self._new[page][lo - page * PAGE : hi - page * PAGE]
+        return got
 
-    def read(self, size: int = -1) -> bytes:
-        """Read some bytes."""
-        size = max(self._end - self._at, 0) if size < 0 else size
-        buffer = bytearray(size)
-        self.readinto(memoryview(buffer))
-        return bytes(buffer)
-
-    def write(self, data: bytes | memoryview) -> int:
+    def _put(self, view: memoryview, at: int) -> None:
         """Write to memory before the end of the old content, and to the file after it."""
-        view = memoryview(data).cast("B")
-        below = max(0, min(len(view), self._old_end - self._at))
-        self._change_pages(self._at, view[:below])
-        if self.failure is None:
-            try:
-                _write_all(self._fd, view[below:], self._at + below)
-            except OSError as error:
-                # An exception cannot pass through HDF5. It keeps writing, and the commit raises.
-                self.failure = error
-        self._at += len(view)
-        self._end = max(self._end, self._at)
-        return len(view)
+        below = max(0, min(len(view), self._old_end - at))
+        self._change_pages(at, view[:below])
+        _write_all(self._fd, view[below:], at + below)
 
     def truncate(self, size: int | None = None) -> int:
         """Set the end of the content; the old content is never cut."""
         self._end = max(self._old_end, self._at if size is None else size)
         return self._end
 
-    def flush(self) -> None:
-        """Do nothing: only :meth:`commit` changes the old content."""
-
-    # --- called by us -----------------------------------------------------------------------------
-
     def commit(self) -> None:
         """Make all changes take effect."""
-        if self.failure is not None:
-            raise self.failure
+        self.check()
         os.ftruncate(self._fd, self._end)
         os.fsync(self._fd)
         pages = [

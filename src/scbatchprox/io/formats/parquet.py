@@ -151,6 +151,7 @@ class ParquetFile(Table):
             closing(ParquetFile(self.path)) as others,
             self._pq.ParquetWriter(path, schema, **how) as target,
         ):
+            self.check_unchanged()  # or the other columns are of another file
             writer = _ParquetWriter(others, target, names, min(max(1, group.num_rows), most))
             yield writer
             writer.close()

@@ -76,6 +76,10 @@ class WithLabels(CellFile):
         """Open a writer of the first file."""
         return self.file.writer(out, key, shape, dtype)
 
+    def check_unchanged(self) -> None:
+        """Look at the first file: labels are read at once."""
+        self.file.check_unchanged()
+
     def default_key(self, use_rep: str | None) -> str:
         """Return the default name of a result in the first file."""
         return self.file.default_key(use_rep)

@@ -90,7 +90,7 @@ class Table(CellFile):
         destination = out or self.path
         # Resolved, so that a link keeps pointing to the file.
         with (
-            replacing(destination.resolve()) as temporary,
+            replacing(destination.resolve(), self.check_unchanged) as temporary,
             self._writer(temporary, destination, rows.names, dtype) as writer,
         ):
             yield writer

@@ -26,16 +26,14 @@ from .stored import child, parts_of
 from .zarr_place import begin, check_store_place, put, restore, sweep
 from .zarr_place import discard as _remove
 from .zarr_result import (
-    changed,
     check_index,
     finish,
     move_in,
     ready_of,
     settle,
-    sources_of,
     write_record,
 )
-from .zarr_tree import RegularFiles, copy_store
+from .zarr_tree import RegularFiles, copy_store, state
 
 __all__ = ["ZarrFile"]
 
@@ -61,9 +59,9 @@ class ZarrFile(CellFile):
             raise BadValue(
                 f"Expected an AnnData store, found {path} without obs; available: {some_of(self._group)}."
             )
-        #: Checksums of the elements that were read.
-        self._sources: dict[str, str] = {}
-        self._note(f"obs/{child(self._group, 'obs').attrs.get('_index', '_index')}")
+        #: How the elements were that a result is made from, before they were read.
+        self._states: dict[str, str] = {}
+        self.note(f"obs/{child(self._group, 'obs').attrs.get('_index', '_index')}")
 
     def __enter__(self) -> ZarrFile:
         # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
@@ -78,7 +76,7 @@ class ZarrFile(CellFile):
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
         name = use_rep or self.default_rep
-        self._note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
+        self.note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
         rows = stored_rows(self._group, name)
         chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
         self.row_step = chunks[0] if chunks else 1
@@ -86,7 +84,7 @@ class ZarrFile(CellFile):
 
     def obs(self, keys: Sequence[str]) -> pd.DataFrame:
         """Read some columns of ``obs``."""
-        self._note(*(f"obs/{key}" for key in keys))
+        self.note(*(f"obs/{key}" for key in keys))
         return stored_obs(self._group, keys)
 
     def record(self, key: str) -> dict[str, Any] | None:
@@ -98,8 +96,6 @@ class ZarrFile(CellFile):
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a result in this store, or in a copy of it."""
-        if not any(name.startswith("obsm/") or name == "X" for name in self._sources):
-            self._note("X", "layers", "var")  # the result is made from counts
         if out is None:
             with self._writer_in_place(key, shape, dtype) as writer:
                 yield writer
@@ -127,11 +123,11 @@ class ZarrFile(CellFile):
                             f"Expected to be the only writer of {store}, found that it was replaced; "
                             f"run again."
                         )
-                    self._check_unchanged()
-                    write_record(folder, self._sources)
+                    write_record(folder, store, self._states)
+                    self.check_unchanged()  # so the record is of what was read
                     # From here on the result is complete: if we are killed, the next opening finishes it.
                     os.rename(folder, ready_of(store))
-                    finish(store)
+                    finish(store, compared=True)
 
     @contextmanager
     def _writer_of_copy(
@@ -146,7 +142,7 @@ class ZarrFile(CellFile):
                 copy_store(self.path, folder / "store")
                 check_index(folder / "store", self.path)
                 yield _ZarrWriter(folder, self._version, key, shape, dtype)
-                self._check_unchanged()
+                self.check_unchanged()
                 move_in(folder, folder / "store")
                 with deferred_signals():
                     if not locks:  # another process may have made it since
@@ -159,21 +155,21 @@ class ZarrFile(CellFile):
     def _version(self) -> int:
         return self._group.metadata.zarr_format
 
-    def _note(self, *names: str) -> None:
+    def note(self, *names: str) -> None:
         """Note how elements are before they are read. A worker writes nothing."""
         if not self.worker:
             # Checked names: some come from the store, and a path may lead to any other folder.
-            new = ["/".join(parts_of(name)) for name in names if name not in self._sources]
-            self._sources |= sources_of(self.path, new)
+            names = tuple("/".join(parts_of(name)) for name in names)
+            self._states = {name: state(self.path / name) for name in names} | self._states
 
-    def _check_unchanged(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise an error if a result is of other cells than are in the store now."""
-        name = changed(self.path, self._sources)
-        if name is not None:
-            raise BadValue(
-                f"Expected {self.path} as it was when it was opened, found that its {name} was changed "
-                f"since; run again."
-            )
+        for name, before in self._states.items():
+            if state(self.path / name) != before:
+                raise BadValue(
+                    f"Expected {self.path} as it was when it was opened, found that its {name} was "
+                    f"changed since; run again."
+                )
 
 
 @contextmanager

@@ -26,17 +26,16 @@ from ..damaged import reading
 from ..found import check_file
 from ..locks import locked
 from .journal import deferred_signals
+from .stored import parts_of
 from .zarr_place import beside, discard, restore, sweep
 from .zarr_tree import RegularFiles, checksum
 
 __all__ = [
-    "changed",
     "check_index",
     "finish",
     "move_in",
     "ready_of",
     "settle",
-    "sources_of",
     "write_record",
 ]
 
@@ -71,33 +70,22 @@ def settle(store: Path) -> None:
     sweep(store)
 
 
-def sources_of(store: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return checksums of the elements that a result is made from, by name."""
-    return {name: checksum(store / name) for name in names}
-
-
-def changed(store: Path, sources: dict[str, str]) -> str | None:
-    """Return an element that is not as it was, if there is one."""
-    return next((name for name in sources if checksum(store / name) != sources[name]), None)
-
-
-def write_record(folder: Path, sources: dict[str, str]) -> None:
-    """Write which cells a result is made from."""
+def write_record(folder: Path, store: Path, names: Iterable[str]) -> None:
+    """Write which cells a result is made from: checksums of elements of its store."""
+    sources = {name: checksum(store / name) for name in names}
     (folder / RECORD).write_text(json.dumps({"sources": sources}))
 
 
-def finish(store: Path) -> None:
-    """Move a complete result into its store, which must be locked; it can be repeated."""
+def finish(store: Path, *, compared: bool = False) -> None:
+    """Move a complete result into its store, which must be locked; it can be repeated.
+
+    ``compared`` if the caller has made sure that the result is of the cells in the store.
+    """
     store = store.resolve()
     ready = ready_of(store)
     if not ready.exists():
         return
-    try:
-        check_file(ready / RECORD, "the record of a result")
-        record = json.loads((ready / RECORD).read_text())["sources"]
-        other = changed(store, record)
-    except (FileNotFoundError, ValueError):  # of an earlier version
-        other = "cells, of which there is no record,"
+    other = None if compared else _other(ready, store)
     if other is None:
         move_in(ready, store)
     elif any(_elements(ready)):
@@ -107,6 +95,19 @@ def finish(store: Path) -> None:
         )
     discard(ready)
     sync_folder(store.parent)
+
+
+def _other(ready: Path, store: Path) -> str | None:
+    """Return an element of a store that is not as it was when a result was made, if there is one."""
+    try:
+        check_file(ready / RECORD, "the record of a result")
+        sources = json.loads((ready / RECORD).read_text())["sources"]
+        for name in sources:
+            if checksum(store.joinpath(*parts_of(name))) != sources[name]:
+                return str(name)
+        return None
+    except (FileNotFoundError, ValueError):  # of an earlier version
+        return "cells, of which there is no record,"
 
 
 def _elements(folder: Path) -> list[tuple[str, Path]]:
@@ -126,9 +127,13 @@ def move_in(folder: Path, store: Path) -> None:
     if _has_index(store):
         (folder / "indexed").touch()
         _drop_index(store, folder)
+    # An older result goes first, its cells before its record, and the new cells come last: whoever reads
+    # the store meanwhile, or after a kill, finds cells only with the record of their own.
+    for name, source in _elements(folder)[::-1]:
+        _put_aside(store / name / source.name, folder / "old" / secrets.token_hex(6))
     for name, source in _elements(folder):
         _add_group(folder / "new" / name, store / name)
-        _replace(source, store / name / source.name, folder / "old" / secrets.token_hex(6))
+        os.rename(source, store / name / source.name)
     if (folder / "indexed").exists():
         _write_index(store, folder)
 
@@ -143,12 +148,11 @@ def _add_group(source: Path, target: Path) -> None:
             os.replace(source / name, target / name)
 
 
-def _replace(source: Path, target: Path, aside: Path) -> None:
-    """Move a folder to ``target``; an existing one is first moved to ``aside``."""
+def _put_aside(target: Path, aside: Path) -> None:
+    """Move a folder away, if there is one."""
     if os.path.lexists(target):
         aside.parent.mkdir(exist_ok=True)
         os.rename(target, aside)
-    os.rename(source, target)
 
 
 def _has_index(store: Path) -> bool:

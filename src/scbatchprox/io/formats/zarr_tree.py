@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from zarr.storage import LocalStore
 
 from ...errors import BadValue
+from ...kernels.threads import get_num_threads
 from ..found import kind_at
 
-__all__ = ["RegularFiles", "checksum", "copy_store"]
-
-#: A checksum reads the first and last bytes of this many files, evenly chosen, and the sizes of all.
-SAMPLED, ENDS = 256, 1 << 16
+__all__ = ["RegularFiles", "checksum", "copy_store", "state"]
 
 
 class RegularFiles(LocalStore):
@@ -61,10 +60,24 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 def checksum(element: Path) -> str:
-    """Return a checksum that tells an element of a store from another one; a copy has the same.
+    """Return a checksum of all bytes of an element of a store; a copy has the same."""
+    return _digest(element, _content)
 
-    It does not find every change within large arrays: all of them would have to be read.
-    """
+
+def state(element: Path) -> str:
+    """Return what tells that the files of an element are the same and were not written to; reads none."""
+    return _digest(element, _status)
+
+
+def _digest(element: Path, describe: Callable[[Path], str]) -> str:
+    """Put what is known of each file of an element together; of one that is removed meanwhile, nothing."""
+
+    def described(path: Path) -> str:
+        try:
+            return describe(path)
+        except FileNotFoundError:
+            return ""
+
     found = hashlib.sha256()
     if element.is_dir():
         files = sorted(
@@ -72,21 +85,22 @@ def checksum(element: Path) -> str:
             for relative, path in _walk(element, (_identity(element),))
             if not path.is_dir()
         )
-        step = max(1, len(files) // SAMPLED)
-        for i, (name, path) in enumerate(files):
-            # A file that is removed while we look is a change as well.
-            size = path.stat().st_size if path.exists() else -1
-            found.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
-            if i % step == 0 and size > 0:
-                found.update(_ends(path, size))
+        # Reading and hashing do not hold Python's lock.
+        with ThreadPoolExecutor(get_num_threads()) as pool:
+            texts = pool.map(described, (path for _, path in files))
+            for (name, _), text in zip(files, texts, strict=True):
+                found.update(f"{name}\0{text}\0".encode(errors="surrogateescape"))
     return found.hexdigest()
 
 
-def _ends(path: Path, size: int) -> bytes:
-    with open(path, "rb") as file:
-        first = file.read(ENDS)
-        file.seek(max(ENDS, size - ENDS))
-        return first + file.read(ENDS)
+def _content(path: Path) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _status(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def _walk(
