@@ -242,7 +242,7 @@ def _copy(source: int, target: Path) -> None:
             while done < size:
                 n = os.copy_file_range(a.fileno(), b.fileno(), size - done)
                 if n == 0:
-                    break
+                    raise OSError("copied in part")
                 done += n
         except (OSError, AttributeError):  # only Linux has it
             a.seek(0)
