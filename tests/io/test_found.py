@@ -9,6 +9,8 @@ import pytest
 
 from anndata_files import make, write
 from command_line import run
+from scbatchprox import refine_file
+from scbatchprox.errors import InputError
 from scbatchprox.io.formats import SUFFIXES
 
 pytestmark = [
@@ -125,6 +127,15 @@ def test_in_a_store(odd, rng, tmp_path, version, what, name):
     odd(what, place)
     check_refused(what, path, "refine", path, "--batch-key", "batch", "--out", tmp_path / "o.zarr")
     assert not (tmp_path / "o.zarr").exists()
+
+
+@pytest.mark.parametrize("how", [{"out": "o.zarr"}, {}])
+def test_a_circle_that_nothing_reads(odd, rng, tmp_path, how):
+    """All files of an element are listed, to notice changes, and those of a store, to copy them."""
+    write(make(rng, 30), path := tmp_path / "cells.zarr", "zarr3")
+    odd("circle", path / "obsm" / "X_pca" / "other")
+    with pytest.raises(InputError, match="a circle of links at .*other"):
+        refine_file(path, "batch", **how)
 
 
 def test_counts_in_a_store(odd, rng, tmp_path):

@@ -109,7 +109,8 @@ def _walk(
     """Yield relative and full paths in a folder, folders before what is in them."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = Path(entry.path)
-        if not entry.is_file() and not entry.is_dir():
+        # A link first: to ask a circle of links whether it is a file is an error of the system.
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
             _check_entry(path)
         yield at / entry.name, path
         if path.is_dir():
