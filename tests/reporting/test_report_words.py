@@ -70,7 +70,7 @@ def test_columns_to_keep_are_judged_as_in_the_diagnosis(confounded, removed, sai
 
 
 def scores(macro, lobo, over):
-    rows = {"macro_f1": macro, "lobo_f1": lobo, "over_correction": over}
+    rows = {"f1_given_batch": macro, "lobo_f1": lobo, "over_correction": over}
     return pd.DataFrame(rows, index=["unrefined", "refined"]).T
 
 
@@ -80,7 +80,7 @@ def test_scores_that_got_worse_are_said():
     assert found.advice[0].startswith(
         "Scores of cell types got worse. Keep the unrefined embedding"
     )
-    assert "macro-F1 0.90 before, 0.80 after" in found.advice[1]
+    assert "F1 given batch 0.90 before, 0.80 after" in found.advice[1]
     assert "over-correction 0.10 before, 0.30 after" in found.advice[2]
 
 

@@ -53,7 +53,7 @@ class TestNpy:
     def test_bad_labels(self, tmp_path, frame):
         path = save(frame, tmp_path, "npy")
         check_refused(
-            path, "b", "Expected a file with labels, found none", labels=tmp_path / "x.txt"
+            path, "b", "Expected a file with labels, found no file at", labels=tmp_path / "x.txt"
         )
         check_refused(path, "b", "Expected a file to read, found none", labels=tmp_path / "x.csv")
         check_refused(path, "b", "Expected a file with a suffix of", labels=tmp_path / "x.doc")
