@@ -192,6 +192,12 @@ class TestBadInput:
         np.save(tmp_path / "z.npy", np.zeros((20, 2)))
         assert "embeddings by name, found z.npy" in scored(tmp_path / "z.npy", code=2).output
 
+    def test_columns_of_different_lengths(self, tmp_path):
+        where = tmp_path / "cells.npz"
+        np.savez(where, X=np.zeros((20, 2)), sample=["a"] * 19, type=["T"] * 20)
+        printed = scored(where, reps="X", code=2).output
+        assert "per cell in cells.npz, found 19 batches and 20 types" in printed
+
     def test_places_that_cannot_be_written(self, path, tmp_path):
         before = path.read_bytes()
         for out in (tmp_path / "a.txt", tmp_path / "no" / "a.csv"):

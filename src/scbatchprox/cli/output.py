@@ -32,7 +32,7 @@ FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 #: Errors of the system that are about the name of a file, which is input.
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 #: Characters of a sentence, at most: a path can have any length.
-LONGEST = 4000
+LONGEST = 1600
 #: What the system answers if a disk, or a user's part of it, is full.
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 #: Columns of a file or a pipe: it has no width, and names must not be cut.

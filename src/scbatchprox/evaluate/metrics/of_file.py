@@ -114,6 +114,11 @@ def evaluate_file(
         with naming(path if labels is None else labels, path):
             batch = batch_labels(file.obs(as_keys(batch_key)), batch_key)
             cell_type = _types(file, label_key)
+        if len(cell_type) != len(batch):  # arrays of an .npz may have any length
+            raise BadValue(
+                f"Expected one batch and one type per cell in {file.path.name}, found {len(batch)} batches "
+                f"and {len(cell_type)} types."
+            )
         rows = np.flatnonzero(cell_type.notna())
         if not rows.size:
             raise BadValue(
