@@ -77,7 +77,7 @@ fuzz: $(VENV)/.test ## damaged and hostile files of all kinds, and failing write
 	PYTHONPATH=src $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 fuzz-quick: $(VENV)/.test ## the same cases each time, at most 90 seconds (Linux)
-	PYTHONPATH=src $(BIN)/python -m fuzz --seconds 90 --cases 700 --seed 0
+	PYTHONPATH=src $(BIN)/python -m fuzz --seconds 90 --cases 450 --seed 0
 
 dist: $(VENV)/.dist ## build the packages into dist/ and check them in an empty environment
 	rm -rf dist
