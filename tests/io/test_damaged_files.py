@@ -299,6 +299,7 @@ MODELS = {
     "a tensor of another shape": lambda k, t: t.update({"moments.m2": t["moments.m2"][..., None]}),
     "no history": lambda k, t: t.pop("history.round"),
     "a key that is no name": lambda k, t: k["params"]["provenance"].update(batch_key=[1.5]),
+    "a key twice": lambda k, t: k["params"]["provenance"].update(batch_key=["b", "b"]),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -141,13 +141,13 @@ def _provenance(stored: Mapping[str, Any]) -> dict[str, Any]:
     known = dict(stored)
     for name in ("batch_key", "use_rep", "key_added"):
         value = known.get(name)
-        several = name == "batch_key" and _are_strings(value)
+        several = name == "batch_key" and _are_strings(value) and 0 < len(set(value)) == len(value)
         if not (value is None or isinstance(value, str) or several):
             raise BadValue(f"Expected the name of a column as {name}, found {some_of([value])}.")
     return known
 
 
-def _are_strings(value: object) -> bool:
+def _are_strings(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
