@@ -1,10 +1,12 @@
 """``scbatchprox atlas`` on files."""
 
+import os
 import re
 import subprocess
 import sys
 
 import anndata as ad
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,8 @@ import pytest
 import command_line
 from atlas_cells import assert_same_model, content, fitted, of
 from scbatchprox import Atlas
+from scbatchprox.atlas import cells
+from scbatchprox.atlas.cells import Source
 
 
 def run(*arguments, **options):
@@ -167,6 +171,54 @@ class TestCommands:
         np.testing.assert_array_equal(
             ad.read_h5ad(files / "b.h5ad").obsm["X_pca"], adata.obsm["X_pca"]
         )
+
+    @pytest.mark.parametrize("more", [["--mark"], ["--scores", "s.csv"], []])
+    def test_cells_that_are_replaced_meanwhile(self, files, c, monkeypatch, more):
+        """Scores, marks and moments of other cells are not written."""
+        monkeypatch.chdir(files)
+        run("init", "lung")
+        run("add", "lung", "a.h5ad", "--batch-key", "donor")
+        before, other = content(files / "lung"), (files / "c.h5ad").read_bytes()
+        real = Source.far_cells if more else Source.describe
+
+        def replacing(self, *arguments):
+            found = real(self, *arguments)
+            (files / "new.h5ad").write_bytes(other)
+            os.replace(files / "new.h5ad", files / "b.h5ad")
+            return found
+
+        monkeypatch.setattr(Source, real.__name__, replacing)
+        done = run("add", "lung", "b.h5ad", *more, code=2)
+        assert "found that it was changed since" in done.stderr
+        assert (files / "b.h5ad").read_bytes() == other
+        assert not (files / "s.csv").exists()
+        assert content(files / "lung") == before
+
+    def test_cells_that_are_replaced_before_they_are_marked(self, files, c, monkeypatch):
+        monkeypatch.chdir(files)
+        run("init", "lung")
+        run("add", "lung", "a.h5ad", "--batch-key", "donor")
+        other, real = (files / "c.h5ad").read_bytes(), cells.write_scores
+
+        def late(*arguments):
+            (files / "new.h5ad").write_bytes(other)
+            os.replace(files / "new.h5ad", files / "b.h5ad")
+            real(*arguments)
+
+        monkeypatch.setattr(cells, "write_scores", late)
+        done = run("add", "lung", "b.h5ad", "--mark", code=2)
+        assert "found that it was changed since" in done.stderr
+        assert (files / "b.h5ad").read_bytes() == other
+
+    def test_names_of_columns_that_are_paths(self, files, c):
+        run("init", files / "lung")
+        run("add", files / "lung", files / "a.h5ad", "--batch-key", "donor")
+        with h5py.File(files / "b.h5ad", "r+") as file:
+            file["obs"].attrs["column-order"] = ["donor", "../../x"]
+        before = (files / "b.h5ad").read_bytes()
+        done = run("add", files / "lung", files / "b.h5ad", "--dry-run", "--mark", code=2)
+        assert "'../../x', a path to another place (in b.h5ad)" in done.stderr
+        assert (files / "b.h5ad").read_bytes() == before
 
     def test_refused_unless_forced(self, files, c):
         at = files / "lung"

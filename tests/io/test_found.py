@@ -154,6 +154,29 @@ def test_journal(odd, rng, tmp_path):
     check_refused("journal", path, "refine", path, "--batch-key", "batch", "--in-place")
 
 
+def test_a_link_in_the_place_of_a_journal(rng, tmp_path):
+    """What a stranger's folder says does not choose where old content is saved."""
+    make(rng, 30).write_h5ad(path := tmp_path / "cells.h5ad")
+    before = path.read_bytes()
+    (tmp_path / ".cells.h5ad.journal").symlink_to(tmp_path / "elsewhere")
+    check_refused("journal", path, "refine", path, "--batch-key", "batch", "--in-place")
+    assert not (tmp_path / "elsewhere").exists()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["pipe", "link"])
+def test_in_the_place_of_a_result_that_waits(odd, rng, tmp_path, what):
+    write(make(rng, 30), path := tmp_path / "cells.zarr", "zarr3")
+    ready = tmp_path / ".cells.zarr.ready"
+    if what == "pipe":
+        odd("pipe", ready)
+    else:
+        (tmp_path / "other").mkdir()
+        ready.symlink_to(tmp_path / "other")
+    check_refused(what, path, "diagnose", path, "--batch-key", "batch")
+    assert os.path.lexists(ready)
+
+
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr", "csv", "npy"])
 def test_a_path_of_any_length(suffix):
     for path in ("x" * 100_000, "/".join(["x" * 100] * 1000)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,12 @@ class Source:
         """Fingerprint of the upstream of the embedding, if the file has one."""
         return recorded(self._job.file, self.use_rep)
 
+    @property
+    def state(self) -> os.stat_result:
+        """The state of the file that was read; an error if it is another one by now."""
+        self._job.file.check_unchanged()
+        return self._job.file.state
+
     def describe(self, model: BatchProx, progress: Progress) -> Moments:
         """Return the moments of the cells, as the model needs them."""
         return model.describe(LocalCells(self._job, progress))
@@ -106,9 +113,13 @@ def check_score_outputs(path: str | Path, scores_out: str | Path | None, mark: b
 
 
 def write_scores(
-    path: str | Path, scores: Floats, scores_out: str | Path | None, mark: bool
+    path: str | Path,
+    state: os.stat_result,
+    scores: Floats,
+    scores_out: str | Path | None,
+    mark: bool,
 ) -> None:
-    """Write scores and flags to a table, to ``obs`` of the file, or to both."""
+    """Write scores and flags to a table, to ``obs`` of the file in this state, or to both."""
     columns = {DISTANCE: scores, FLAG: scores > CELL_FAR}
     if scores_out is not None:
         table = pd.DataFrame(columns, index=pd.RangeIndex(scores.size, name="row"))
@@ -116,20 +127,20 @@ def write_scores(
             table.to_csv(partial)
     if mark:
         with reading(path):  # a damaged file may be readable, and yet nothing can be added to it
-            _write_obs(Path(path), columns)
+            _write_obs(Path(path), state, columns)
 
 
-def _write_obs(path: Path, columns: dict[str, np.ndarray]) -> None:
+def _write_obs(path: Path, state: os.stat_result, columns: dict[str, np.ndarray]) -> None:
     """Add columns to ``obs`` of an .h5ad file; after a failure the file is unchanged."""
     import h5py
     from anndata.io import write_elem
 
     from ..io.formats.h5ad import changing
-    from ..io.formats.stored import own_group
+    from ..io.formats.stored import own_group, parts_of
 
-    with changing(path) as file:
+    with changing(path, state) as file:
         obs = own_group(file, "obs")
-        order = [str(name) for name in obs.attrs["column-order"]]
+        order = ["/".join(parts_of(name)) for name in obs.attrs["column-order"]]
         for name, values in columns.items():
             if name in obs:
                 del obs[name]

@@ -202,8 +202,9 @@ class Atlas(AtlasReader):
                 }  # fmt: skip
                 if source.upstream is not None:
                     record["upstream"] = source.upstream
+                state = source.state
             if found is not None:
-                cells.write_scores(path, found, scores_out, mark)
+                cells.write_scores(path, state, found, scores_out, mark)
             arrival = self._add(before, moments, policy, force, record, far, dry_run)
             return replace(arrival, scores=found)
 

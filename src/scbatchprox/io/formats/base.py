@@ -91,6 +91,11 @@ class CellFile(ABC):
     def note(self, *names: str) -> None:  # noqa: B027 - most kinds are one file
         """Note elements that are about to be read by other means, for :meth:`check_unchanged`."""
 
+    @property
+    def state(self) -> os.stat_result:
+        """The state of the file before anything was read."""
+        return self._read
+
     def check_unchanged(self) -> None:
         """Raise an error if the file was replaced or changed since it was opened.
 

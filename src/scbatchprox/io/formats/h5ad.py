@@ -112,9 +112,12 @@ class H5adFile(CellFile):
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[h5py.File]:
-    """Yield an HDF5 file for a short change in place; all changes take effect at the end, or none do."""
-    with _open_in(JournaledFile(path)) as (file, _), deferred_signals():
+def changing(path: Path, read: os.stat_result | None = None) -> Iterator[h5py.File]:
+    """Yield an HDF5 file for a short change in place; all changes take effect at the end, or none do.
+
+    ``read`` is the state of the file when it was read; another one is refused.
+    """
+    with _open_in(JournaledFile(path, read)) as (file, _), deferred_signals():
         yield file
 
 

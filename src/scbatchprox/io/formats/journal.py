@@ -118,7 +118,8 @@ def _undo(fd: int, path: Path) -> None:
 def _read(journal: Path, path: Path) -> Journal | None:
     """Read and verify the journal of a file; ``None`` if there is none."""
     try:
-        if kind_at(journal) not in (None, "file", "folder"):
+        # A link is never ours: what is written there would go wherever a stranger wants.
+        if journal.is_symlink() or kind_at(journal) not in (None, "file", "folder"):
             raise NotAJournal
         return unpack(journal.read_bytes())
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -75,6 +76,11 @@ class WithLabels(CellFile):
     ) -> AbstractContextManager[Writer]:
         """Open a writer of the first file."""
         return self.file.writer(out, key, shape, dtype)
+
+    @property
+    def state(self) -> os.stat_result:
+        """The state of the first file before anything was read."""
+        return self.file.state
 
     def check_unchanged(self) -> None:
         """Look at the first file: labels are read at once."""

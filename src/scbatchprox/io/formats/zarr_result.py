@@ -23,7 +23,7 @@ from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import sync_folder
 from ..damaged import reading
-from ..found import check_file
+from ..found import check_file, kind_at
 from ..locks import locked
 from .journal import deferred_signals
 from .stored import parts_of
@@ -55,7 +55,7 @@ def settle(store: Path) -> None:
     try:
         with deferred_signals():
             restore(store)
-        while ready_of(store).exists():
+        while _waits(store):
             try:
                 with locked(store), deferred_signals():
                     finish(store)
@@ -70,6 +70,15 @@ def settle(store: Path) -> None:
     sweep(store)
 
 
+def _waits(store: Path) -> bool:
+    """Whether a result waits for its store; an error if there is anything else in its place."""
+    ready = ready_of(store)
+    found = "link" if ready.is_symlink() else kind_at(ready)
+    if found not in (None, "folder"):
+        raise BadValue(f"Expected the folder of a result at {ready}, found a {found}; delete it.")
+    return found is not None
+
+
 def write_record(folder: Path, store: Path, names: Iterable[str]) -> None:
     """Write which cells a result is made from: checksums of elements of its store."""
     sources = {name: checksum(store / name) for name in names}
@@ -82,9 +91,9 @@ def finish(store: Path, *, compared: bool = False) -> None:
     ``compared`` if the caller has made sure that the result is of the cells in the store.
     """
     store = store.resolve()
-    ready = ready_of(store)
-    if not ready.exists():
+    if not _waits(store):
         return
+    ready = ready_of(store)
     other = None if compared else _other(ready, store)
     if other is None:
         move_in(ready, store)
