@@ -32,6 +32,8 @@ METHOD_COLOURS = {
     "batchprox_population_refit": "#882255",
     "scarches": "#D55E00",
     "no batch effect": "#009E73",
+    "shuffled_harmony": "#A6761D",
+    "shuffled_batchprox_population": "#999999",
     "full": "#0072B2",
     "mean-only": "#009E73",
     "w/o FedProx": "#CC79A7",
