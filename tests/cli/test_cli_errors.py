@@ -1,5 +1,6 @@
 """Wrong use and failing disks: one sentence, an exit code, and no lost data."""
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import anndata as ad
 import numpy as np
 import pytest
 
@@ -111,6 +113,18 @@ class TestWrongUse:
         done = run("refine", tmp_path / "c.npz", "--batch-key", "batch", "--in-place", code=1)
         assert re.search("GB of free disk in .* to unpack c.npz, found 0.0 GB", done.stderr)
         assert "damaged" not in done.stderr
+
+    def test_a_copy_that_cannot_be_written(self, path, tmp_path, monkeypatch):
+        """The sentence names what is written, which may be on another disk than the input."""
+
+        def full(source, target, **_):
+            raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+
+        ad.read_h5ad(path).write_zarr(store := tmp_path / "c.zarr")
+        monkeypatch.setattr("shutil.copyfile", full)
+        done = run("refine", store, "--batch-key", "batch", "--out", tmp_path / "o.zarr", code=1)
+        assert "the disk is full: No space left on device" in done.stderr
+        assert "c.zarr" not in done.stderr
 
     @pytest.mark.skipif(
         shutil.which("unshare") is None or os.geteuid() != 0, reason="needs a mount"

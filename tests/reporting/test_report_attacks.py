@@ -116,6 +116,8 @@ def refined(change=None):
         lambda t: t.assign(moved=ATTACKS["image"]),
         lambda t: t.assign(moved=[None, "a", 1.0]),
         lambda t: t.assign(moved=pd.array([1, 2, None], dtype="Int64")),
+        lambda t: t.assign(moved=np.inf),
+        lambda t: t.assign(moved=-1e300),
         lambda t: t.assign(verdict=0.5),
         lambda t: t.drop(columns="moved"),
         lambda t: pd.concat([t, t[["moved"]]], axis=1),
@@ -155,6 +157,14 @@ def test_a_stored_diagnosis_is_shown_as_it_is():
     assert "made again" not in page
     assert page.count("7.77</td>") == 3
     assert "a removed" in page
+
+
+def test_a_part_of_nothing_is_not_said():
+    """Of a column whose values do not differ in the embedding, no part is removed."""
+    cells = refined(lambda t: t.assign(**{"a confounded": 0.5, "a removed": np.nan}))
+    page = report(cells, "batch", view="pca")
+    assert "a removed" in page
+    assert "nan%" not in page
 
 
 def test_a_name_that_is_not_utf_8(tmp_path):

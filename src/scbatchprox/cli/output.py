@@ -75,7 +75,8 @@ class Output:
         except InputError as error:
             self._fail(FAILURE if isinstance(error, DiskFull) else BAD_INPUT, as_typed(str(error)))
         except OSError as error:
-            what = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            where = error.filename2 or error.filename  # of a copy, what is written
+            what = f"{error.strerror}: {where}" if where else str(error)
             full = "the disk is full: " if error.errno in FULL else ""
             code = BAD_INPUT if error.errno in BAD_NAMES else FAILURE
             self._fail(code, f"The operating system reported an error: {full}{what}.")

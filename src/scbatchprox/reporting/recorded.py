@@ -25,6 +25,9 @@ from .tables import COLUMNS
 
 __all__ = ["reason_against", "recorded_fit", "recorded_table"]
 
+#: Numbers of a diagnosis, at most; more would fill the page with digits.
+LARGEST = 1e12
+
 #: Entries of a record that describe the adapter.
 NEEDED = ("params", "batches", "row_batch", "scale", "shift")
 
@@ -114,4 +117,5 @@ def _is_diagnosis(table: pd.DataFrame) -> bool:
         and table.columns.is_unique
         and all(isinstance(text, str) for text in table["verdict"])
         and all(isinstance(x, np.dtype) and x.kind in "iuf" for x in numbers.dtypes)
+        and not (numbers.abs() > LARGEST).any(axis=None)
     )
