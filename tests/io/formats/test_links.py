@@ -190,9 +190,9 @@ def test_scores_are_not_written_to_an_obs_with_two_names(folder, case):
     with h5py.File("cells.h5ad", "r+") as file:
         del file["obs"]
         file["obs"] = CIRCLES[case](file, "obs")
-    before = content(folder)
+    before, path = content(folder), folder / "cells.h5ad"
     with pytest.raises(InputError, match=r"'obs' as a group with one name .* \(in cells.h5ad\)"):
-        write_scores(folder / "cells.h5ad", np.zeros(60), None, mark=True)
+        write_scores(path, path.stat(), np.zeros(60), None, mark=True)
     assert content(folder) == before
 
 
