@@ -14,11 +14,11 @@ from ..kernels.arrays import Ints
 from ..targets.population.find import looked_at
 from .judge import judge_compositions, judge_kept
 from .kept import Kept
-from .quick_look import quick_look, quick_sample_sizes
+from .quick_look import QuickLook, quick_look, quick_sample_sizes
 from .table import diagnosis
 from .words import composition_warning, kept_warning
 
-__all__ = ["look", "sample_sizes"]
+__all__ = ["look", "quick_warning", "sample_sizes"]
 
 
 def look(
@@ -41,13 +41,7 @@ def look(
         message = _kept(table, keep or {}) or _composition(fit, table)
     else:
         moments = fit.moments.by_batch.select(cells.labels.batches.tolist())
-        found, labels = quick_look(cells, moments), cells.labels
-        numbers = {
-            "n_cells": labels.n,
-            "composition": found.composition,
-            "distinct": found.distinct,
-        }
-        message = _composition(fit, pd.DataFrame(numbers, index=labels.batches))
+        message = quick_warning(fit, quick_look(cells, moments), cells.labels)
     if message is not None and fit.adapter.moves:
         warn_user(message)
     return table
@@ -61,6 +55,12 @@ def sample_sizes(
         return None
     in_full = bool(keep) or _in_full(rule, diagnose)
     return looked_at(n_cells) if in_full else quick_sample_sizes(n_cells)
+
+
+def quick_warning(fit: Fit, found: QuickLook, labels: Labels) -> str | None:
+    """Return the warning on compositions from a quick look at the batches of ``labels``."""
+    table = pd.DataFrame(vars(found) | {"n_cells": labels.n}, index=labels.batches)
+    return _composition(fit, table)
 
 
 def _in_full(rule: TargetRule, diagnose: bool | None) -> bool:
