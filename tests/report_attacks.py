@@ -55,6 +55,7 @@ def refined_page(text):
     # The record has no "/" in names of columns; a stranger's may.
     table.columns = [name.replace(keep.replace("/", "|"), keep) for name in table]
     table["verdict"] = f"move with care: {text}"
+    table["reasons"] = text
     table[f"{text} confounded"], table[f"{text} removed"] = 0.5, 0.25
     record["diagnosis"] = table
     record["params"] = dict(record["params"]) | {f"p {text}": text}

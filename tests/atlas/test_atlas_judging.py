@@ -133,6 +133,9 @@ class TestJudging:
             found = add(dry_run=True)
             assert found.judgement["level"].tolist() == ["close"]
             assert found.judgement["advice"]["x"].startswith("leave alone: ")
+            assert found.judgement.loc["x", ["advice_level", "reasons"]].tolist() == [
+                "leave alone", "matched",
+            ]  # fmt: skip
             with pytest.raises(BadValue, match=message):
                 add()
             assert content(path) == before

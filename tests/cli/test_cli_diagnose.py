@@ -18,7 +18,8 @@ class TestDiagnose:
         expected = diagnose(adata, "batch")
         assert answer["batches"] == expected.index.tolist()
         assert list(answer["diagnosis"]) == expected.columns.tolist()
-        assert answer["diagnosis"]["verdict"] == expected["verdict"].tolist()
+        for name in ("level", "reasons", "verdict"):
+            assert answer["diagnosis"][name] == expected[name].tolist()
         np.testing.assert_allclose(answer["diagnosis"]["moved"], expected["moved"], rtol=1e-9)
         assert path.read_bytes() == before
 

@@ -10,6 +10,7 @@ from scbatchprox import BatchProx, diagnose
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments
+from scbatchprox.diagnosis.look import quick_warning
 from scbatchprox.diagnosis.quick_look import (
     MAX_BATCHES,
     MAX_CELLS,
@@ -17,7 +18,6 @@ from scbatchprox.diagnosis.quick_look import (
     quick_look,
     quick_sample_sizes,
 )
-from scbatchprox.diagnosis.table import quick_warning
 
 EVEN = (1, 1, 1, 1, 1)
 SKEWED = (20, 1, 1, 1, 1)

@@ -300,6 +300,7 @@ def diagnosis_table():
             "n_cells": [1000, 20], "moved": [0.1, 0.7], "scale_min": [1.0, 0.5], "scale_max": [1.0, 1.2],
             "matched": [0.9, 0.1], "composition": [0.0, np.nan], "distinct": [0.8, 0.8],
             "neighbours_kept": [0.9, 0.9], "condition confounded": [1.0, 1.0],
+            "level": ["safe", "leave alone"], "reasons": ["", "matched"],
             "verdict": ["safe", "leave alone: 90% of its cells have no partner in other batches"],
         },
         index=["good", "bad"],
@@ -329,7 +330,7 @@ def verdicts(axes):
 def test_long_verdicts_are_wrapped_not_cut():
     table = diagnosis_table()
     long = "move with care: " + "; ".join(f"reason number {i} of this batch" for i in range(12))
-    table["verdict"] = ["safe", long]
+    table["level"], table["verdict"] = ["safe", "move with care"], ["safe", long]
     axes = pl.diagnosis(table)
     assert long in verdicts(axes)
     axes.figure.canvas.draw()
@@ -354,6 +355,8 @@ QUIET = {
         ({"moved": 0.6}, {"moved"}),
         ({"scale_min": 0.5}, {"scale_min"}),
         ({"scale_max": 2.0}, {"scale_max"}),
+        ({"n_cells": 19}, {"n_cells"}),
+        ({"n_cells": 19, "composition": 0.2}, {"n_cells"}),  # that is not known
         ({"matched": 0.6}, {"matched"}),
         ({"matched": 0.1, "moved": 0.9}, {"matched"}),  # moving it is not even considered
         ({"neighbours_kept": 0.2}, {"neighbours_kept"}),
@@ -370,20 +373,20 @@ QUIET = {
     ],
 )
 def test_only_reasons_of_the_verdict_are_marked(change, marked, by_moments):
+    from scbatchprox.diagnosis.judge import judge_batch
     from scbatchprox.diagnosis.kept import Kept
-    from scbatchprox.diagnosis.table import _verdict, _with_kept
+    from scbatchprox.diagnosis.table import _judged
 
     if isinstance(marked, dict):
         marked = marked["moment" if by_moments else "population"]
     row = QUIET | change
     column = Kept("condition", row["condition confounded"], row["condition removed"])
-    row["verdict"] = _with_kept(_verdict(row, by_moments, False), [column])
-    axes = pl.diagnosis(pd.DataFrame([row], index=["a"]))
-    names = [name for name in row if name != "verdict"]  # in the order of the columns
-    found = {names[round(box.get_x() + 0.46)] for box in axes.patches}
+    table = _judged(pd.DataFrame([row], index=["a"]), [judge_batch(row, by_moments)], [column])
+    axes = pl.diagnosis(table)
+    found = {list(row)[round(box.get_x() + 0.46)] for box in axes.patches}
     assert found == marked
     assert bool(found) == ("a reason of the verdict" in legend_names(axes))
-    assert found or row["verdict"] == "safe"
+    assert found or table["verdict"].item() == "safe"
 
 
 def test_diagnosis_of_a_table_and_of_an_anndata_is_the_same(adata, tmp_path):

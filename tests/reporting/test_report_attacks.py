@@ -119,6 +119,11 @@ def refined(change=None):
         lambda t: t.assign(moved=np.inf),
         lambda t: t.assign(moved=-1e300),
         lambda t: t.assign(verdict=0.5),
+        lambda t: t.assign(level=ATTACKS["image"]),
+        lambda t: t.assign(level=0.5),
+        lambda t: t.assign(reasons=0.5),
+        lambda t: t.drop(columns="level"),
+        lambda t: t.assign(reasons="scale_min").drop(columns="scale_max"),
         lambda t: t.drop(columns="moved"),
         lambda t: pd.concat([t, t[["moved"]]], axis=1),
         lambda t: t.iloc[:2],
@@ -137,6 +142,18 @@ def numbers(page):
     """The plain table."""
     plain = page[page.index('<details class="plain">') : page.index("</details>")]
     return plain[plain.index("<table>") :]
+
+
+@pytest.mark.parametrize(
+    "reasons", [*ATTACKS.values(), "verdict, level", "scale_min, moved, n_batches"]
+)
+def test_any_text_in_the_place_of_reasons(reasons):
+    """Words are made of it where there is a column to keep."""
+    cells = refined(lambda t: t.assign(reasons=reasons, level="move with care"))
+    page = report(cells, "batch", keep="sex", view="pca")
+    assert "All 3 batches can be refined, but with care" in page
+    assert ("it is scaled by" in page) == ("scale_min" in reasons)
+    assert "onerror" not in page[: page.index("<script>")]
 
 
 def test_a_stored_diagnosis_with_other_columns_is_made_again():

@@ -172,6 +172,8 @@ def record(
 def _storable(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table that h5ad and zarr can store: text as objects, and no "/" in names of columns."""
     stored = table.rename(columns=lambda name: str(name).replace("/", "|"))
+    if "reasons" in stored:  # names of columns
+        stored["reasons"] = stored["reasons"].str.replace("/", "|")
     for name in stored.columns[[not is_numeric_dtype(kind) for kind in stored.dtypes]]:
         stored[name] = stored[name].astype(object)
     if not is_numeric_dtype(stored.index.dtype):

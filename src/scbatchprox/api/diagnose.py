@@ -83,8 +83,13 @@ def diagnose(
     ``NAME confounded``, ``NAME removed``
         of each column to keep; the same for all batches. How much of it the batch tells, from 0 to 1 (each
         batch has one value), and the part of the variance between its values that the refinement removes;
+    ``level``
+        ``safe``, ``move with care`` or ``leave alone``;
+    ``reasons``
+        the names of the numbers that are its reasons, such as ``matched, moved``; ``n_batches`` if there is
+        only one batch;
     ``verdict``
-        ``safe``, ``move with care: ...`` or ``leave alone: ...``.
+        level and reasons in words: ``safe``, ``move with care: ...`` or ``leave alone: ...``.
 
     Examples
     --------

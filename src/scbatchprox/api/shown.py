@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..core.shown import count, names
-from ..diagnosis.levels import level_of
+from ..diagnosis.verdict import verdicts_of
 
 if TYPE_CHECKING:
     from .estimator import BatchProx
@@ -54,7 +54,7 @@ def _facts(model: BatchProx) -> dict[str, str]:
     if table is None:  # also after a model is loaded: a file does not hold them
         facts["verdicts"] = "not examined here; diagnose(..., model=model) does so"
     else:
-        found = Counter(level_of(verdict, verdict) for verdict in table["verdict"])
+        found = Counter(verdict.level for verdict in verdicts_of(table) if verdict is not None)
         told = [f"{number} {level}" for level, number in found.most_common()]
         more = len(batches) - len(table)
         facts["verdicts"] = ", ".join([*told, *[f"{more} not examined"] * (more > 0)])

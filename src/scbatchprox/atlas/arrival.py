@@ -49,10 +49,13 @@ class Arrival(Tabled):
         )
 
     def _table(self) -> pd.DataFrame:
-        return self.judgement.drop(columns=["nearest", "verdict", "advice"])
+        words = ["nearest", "verdict", "advice_level", "reasons", "advice"]
+        return self.judgement.drop(columns=words)
 
     def _below(self, width: int) -> list[str]:
-        return verdict_lines(self.judgement.assign(verdict=self.judgement["advice"]), width)
+        table = self.judgement
+        table = table.assign(level=table["advice_level"], verdict=table["advice"])
+        return verdict_lines(table, width)
 
 
 def check_arrival(

@@ -17,8 +17,11 @@ from scipy.spatial.distance import cdist
 from ..api.estimator import BatchProx
 from ..core.checks import check_embedding, nonfinite_error, one_of
 from ..core.moments import Moments, Pooled
-from ..diagnosis.evidence import APART, evidence_of
-from ..diagnosis.limits import LARGE_MOVE, MANY_UNMATCHED, MIN_MATCHED
+from ..diagnosis.evidence import evidence_of
+from ..diagnosis.judge import judge_arriving, judge_place
+from ..diagnosis.levels import Level
+from ..diagnosis.verdict import Verdict, verdict_columns
+from ..diagnosis.words import FIRST, NEARNESS, place_sentence, sentence
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 from ..kernels.blocks import BLOCK_BYTES
@@ -28,19 +31,6 @@ __all__ = [
     "leave_alone", "refuse",
 ]  # fmt: skip
 
-# The limits come from five real data sets (docs/atlas.md), where each batch was judged against the others.
-# Batches that overlap lie within 0.9 spreads of the others, and their spreads differ by factors up to 1.5.
-# Two batches that do not overlap lie 1.8 and 4.5 spreads apart, with factors of 2.4.
-#: A batch whose mean lies further than this many spreads from the atlas is far.
-FAR = 1.5
-#: Beyond this many spreads a batch is refused unless forced. Two normal distributions with the spread of the
-#: atlas would hardly overlap in any coordinate.
-VERY_FAR = 3.0
-#: A batch is far if its spread differs from that of the atlas' batches by more than this factor. The spread
-#: of one cell type is smaller than that of a tissue by about this factor.
-FAR_FACTOR = 2.0
-#: Beyond this factor a batch is refused unless forced: its embedding probably has another scale.
-VERY_FAR_FACTOR = 4.0
 #: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
 #: coordinate, 0.2 % with two, and close to zero with ten.
 CELL_FAR = 2.5
@@ -63,6 +53,7 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     is the displacement of its cells, over the batch's own spread. ``level`` is "close", "far", "very far",
     or "first" if the atlas has no batches, and ``verdict`` gives the reason. ``advice`` is ``safe``,
     ``move with care: ...`` or ``leave alone: ...``; a batch to leave alone is refused unless forced.
+    ``advice_level`` has its first words, and ``reasons`` the names of the numbers that are reasons.
     An atlas with the population target also has ``matched``, the part of the batch's cells with a partner in
     the atlas; NaN if the batch lies apart and was aligned by its mean.
 
@@ -86,8 +77,10 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
     table = pd.DataFrame({"n_cells": moments.n, "moved": moved.to_numpy()}, index=moved.index)
     if model is None:
         empty = dict.fromkeys(("distance", "nearest_distance", "spread_ratio"), np.nan)
-        only = "first: the atlas has no batches to compare it with"
-        return table.assign(**empty, nearest=None, level="first", verdict=only, advice="safe")
+        table = table.assign(
+            **empty, nearest=None, level=FIRST, verdict=place_sentence(None, empty)
+        )
+        return _advised(table, [Verdict(Level.SAFE)] * len(table))
     atlas = model.moments_
     total = atlas.pooled()
     least = _min_spread(total)
@@ -104,39 +97,37 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
         nearest_distance=apart.min(1),
         spread_ratio=spread_ratio,
     )
-    levels, words = zip(*(_verdict(row) for row in table.to_dict("records")), strict=True)
-    table = table.assign(level=levels, verdict=words)
     by_mean = np.zeros(len(table), bool)
     if after.fit_.consensus is not None and after.strength > 0:
         found = evidence_of(after.fit_, arriving, after.fit_.reference.batches)
         by_mean = found.by_mean
         table.insert(2, "matched", found.partners)
-    records = zip(table.to_dict("records"), by_mean, strict=True)
-    return table.assign(advice=[_advice(row, apart) for row, apart in records])
+    rows = table.to_dict("records")
+    places = [judge_place(row) for row in rows]
+    table = table.assign(
+        level=[NEARNESS[place.level] for place in places],
+        verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
+    )
+    verdicts = [judge_arriving(row, alone) for row, alone in zip(rows, by_mean, strict=True)]
+    return _advised(table, verdicts)
 
 
-def _advice(row: dict[str, Any], by_mean: bool) -> str:
-    """Return the advice on a new batch, with reasons."""
-    matched = row.get("matched", 1.0)
-    if row["level"] == "very far":
-        return "leave alone: it is very far from all batches of the atlas"
-    if matched < MIN_MATCHED and not by_mean:
-        return f"leave alone: {1 - matched:.0%} of its cells have no partner in the atlas"
-    care = []
-    if row["level"] == "far":
-        care.append("it is far from all batches of the atlas")
-    if by_mean:
-        care.append(APART)
-    elif 1 - matched > MANY_UNMATCHED:
-        care.append(f"{1 - matched:.0%} of its cells have no partner in the atlas")
-    if row["moved"] > LARGE_MOVE:
-        care.append(f"cells move by {row['moved']:.2f} of its spread")
-    return f"move with care: {'; '.join(care)}" if care else "safe"
+def _advised(table: pd.DataFrame, verdicts: list[Verdict]) -> pd.DataFrame:
+    """Return a judgement with the advice; ``level`` is the nearness there, so that of advice has its own."""
+    columns = verdict_columns(verdicts)
+    return table.assign(
+        advice_level=columns["level"],
+        reasons=columns["reasons"],
+        advice=[
+            sentence(verdict, row, "the atlas")
+            for verdict, row in zip(verdicts, table.to_dict("records"), strict=True)
+        ],
+    )
 
 
 def leave_alone(judgement: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of batches with the advice to leave them alone."""
-    return judgement[judgement["advice"].str.startswith("leave alone")]
+    return judgement[[Level(level).needs_force for level in judgement["advice_level"]]]
 
 
 def refuse(judgement: pd.DataFrame) -> None:
@@ -146,7 +137,8 @@ def refuse(judgement: pd.DataFrame) -> None:
         row = found.iloc[0]
         others = f" (and {len(found) - 1} more)" * (len(found) > 1)
         # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
-        words = row["verdict"] if row["level"] == "very far" else f"to {row['advice']}"
+        very_far = judge_place(row).level.needs_force
+        words = row["verdict"] if very_far else f"to {row['advice']}"
         raise BadValue(
             f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
             f"was added, force=True (--force) adds it anyway."
@@ -217,23 +209,3 @@ def after_forgetting(model: BatchProx, batch: Any, policy: str) -> BatchProx:
 
 def _min_spread(total: Pooled) -> float:
     return float(_MIN_SPREAD * np.sqrt(total.var.mean())) or 1.0
-
-
-def _verdict(row: dict[str, Any]) -> tuple[str, str]:
-    # A batch near one known batch is close, even if the mean of all cells is far.
-    distance = min(row["distance"], row["nearest_distance"])
-    ratio = 1.0 if np.isnan(row["spread_ratio"]) else row["spread_ratio"]
-    factor = max(ratio, 1 / ratio)
-    reasons = []
-    if distance > FAR:
-        reasons.append(f"its mean lies {distance:.3g} spreads away (up to {FAR:g} is close)")
-    if factor > FAR_FACTOR:
-        reasons.append(
-            f"its spread is {ratio:.3g} times that of the atlas' batches ({1 / FAR_FACTOR:g} to "
-            f"{FAR_FACTOR:g} is close)"
-        )
-    if distance > VERY_FAR or factor > VERY_FAR_FACTOR:
-        return "very far", "very far: " + " and ".join(reasons)
-    if reasons:
-        return "far", "far: " + " and ".join(reasons)
-    return "close", f"close: its mean lies {distance:.2f} spreads away"

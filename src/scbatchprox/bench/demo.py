@@ -46,6 +46,7 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     print("How far each batch moved (root mean squared displacement of its cells):")
     movement = movement_of(adata)
     verdicts = movement.pop("verdict")
+    movement = movement.drop(columns="level")
     print(movement.to_string(float_format=lambda x: f"{x:.3f}"))
     print(
         "\nmacro-F1 of cell types (5 splits), the same for a batch that was left out (across), and batch "

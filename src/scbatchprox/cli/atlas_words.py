@@ -20,7 +20,9 @@ def names(counts: list[dict[str, Any]]) -> str:
 def judgement(batch: Any, row: Any) -> str:
     """Return the judgement on a batch as text."""
     sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
-    if row["level"] != "first":
+    from ..diagnosis.words import FIRST
+
+    if row["level"] != FIRST:
         sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"
         ratio = row["spread_ratio"]
         if ratio == ratio:  # not NaN

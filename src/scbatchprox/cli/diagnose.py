@@ -58,10 +58,12 @@ def diagnose(
             progress=progress,
         )
     with output.handle_errors():
+        from ..diagnosis.verdict import COLUMNS
+
         table = fitted.diagnosis_
         assert table is not None  # diagnose_file always makes one
         if output.width is None:
-            output.print_table(table.drop(columns="verdict"))
+            output.print_table(table.drop(columns=list(COLUMNS)))
             output.print_line("", *verdicts(table, None))
         else:
             from ..diagnosis.printed import diagnosis_lines

@@ -17,13 +17,7 @@ from ..targets.population.registration import Consensus, matches
 from ..targets.population.target import PopulationTarget
 from .limits import MIN_MATCHED, PARTNER_DISTANCE
 
-__all__ = ["APART", "Evidence", "evidence", "evidence_of"]
-
-#: The reason for care with a batch that was aligned by its mean; such a batch has no ``partners``.
-APART = (
-    "it lies apart from all others: only its mean and shape support moving it, and whether its cells have "
-    "partners is unknown"
-)
+__all__ = ["Evidence", "evidence", "evidence_of"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,11 @@ from ..core.labels import Labels, cross_counts
 from ..core.moments import Moments
 from ..core.target import Cells
 from ..kernels.arrays import Floats
-from .limits import CONFOUNDED, MUCH_REMOVED
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MEASURES", "Kept", "kept_columns", "kept_names", "kept_warning"]
+__all__ = ["MEASURES", "Kept", "kept_columns", "kept_names"]
 
 #: The variance between the values of a column is only judged if it is this many times what chance gives.
 MIN_SIGNAL = 3.0
@@ -54,6 +53,11 @@ class Kept:
         return cls(name, *(float(table[f"{name} {what}"].iloc[0]) for what in MEASURES))
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """Both numbers by their names in the table of a diagnosis."""
+        return {f"{self.name} {what}": getattr(self, what) for what in MEASURES}
+
+    @property
     def sentence(self) -> str:
         """Both numbers in words."""
         if np.isnan(self.removed):
@@ -63,46 +67,12 @@ class Kept:
             then = f"{gone} is {'removed' if self.removed >= 0 else 'added'}"
         return f"{self.name}: batches tell {max(self.confounded, 0.0):.0%} of it; {then}"
 
-    @property
-    def against(self) -> str | None:
-        """The reason to leave the batches alone, if there is one."""
-        if self.confounded >= CONFOUNDED and self.removed > MUCH_REMOVED:
-            return f"{self._confounded}, and the refinement removes {self._part}"
-        return None
-
-    @property
-    def care(self) -> str | None:
-        """The reason for care, if there is one."""
-        if self.confounded >= CONFOUNDED:
-            part = "none" if np.isnan(self.removed) else f"{max(self.removed, 0.0):.0%}"
-            return f"{self._confounded}; the refinement removes {part} of the variance between its values"
-        return f"the refinement removes {self._part}" if self.removed > MUCH_REMOVED else None
-
-    @property
-    def _confounded(self) -> str:
-        few = "one value" if self.confounded > 1 - 1e-9 else "almost one value"
-        return f"each batch has {few} of {self.name!r}, so the two cannot be told apart"
-
-    @property
-    def _part(self) -> str:
-        return f"{self.removed:.0%} of the variance between the values of {self.name!r}"
-
 
 def kept_names(table: pd.DataFrame) -> list[str]:
     """Return the columns to keep: their numbers are the same for all batches."""
     found = [str(name) for name in table]
     starts = (name.removesuffix(f" {MEASURES[0]}") for name in found)
     return [name for name in starts if all(f"{name} {what}" in found for what in MEASURES)]
-
-
-def kept_warning(table: pd.DataFrame, keep: Mapping[str, Labels]) -> str | None:
-    """Return a warning if a refinement removes what it was told to keep."""
-    for name in keep:
-        column = Kept.of(table, name)
-        reason = column.against or (column.care if column.removed > MUCH_REMOVED else None)
-        if reason is not None:
-            return f"To keep {name!r}, leave the batches alone or lower strength: {reason}."
-    return None
 
 
 def kept_columns(columns: Mapping[str, Labels], cells: Cells, adapter: Adapter) -> list[Kept]:

@@ -1,15 +1,35 @@
-"""The levels of a verdict: its first words, which say what to do with a batch."""
+"""The levels of a verdict. Other modules ask a level what it means, and never compare its text."""
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
 
-__all__ = ["LEAVE_ALONE", "LEVELS", "SAFE", "WITH_CARE", "level_of"]
-
-#: From good to bad.
-LEVELS = SAFE, WITH_CARE, LEAVE_ALONE = ("safe", "move with care", "leave alone")
+__all__ = ["Level"]
 
 
-def level_of(verdict: Any, otherwise: str) -> str:
-    """Return the level of a verdict, or ``otherwise`` for a text that has none."""
-    return next((level for level in LEVELS if str(verdict).startswith(level)), otherwise)
+class Level(StrEnum):
+    """What to do with a batch; from good to bad."""
+
+    SAFE = "safe"
+    WITH_CARE = "move with care"
+    LEAVE_ALONE = "leave alone"
+
+    @property
+    def rank(self) -> int:
+        """A larger number for a worse level."""
+        return list(Level).index(self)
+
+    @property
+    def fine(self) -> bool:
+        """Whether nobody has to look at the batch."""
+        return self is Level.SAFE
+
+    @property
+    def needs_force(self) -> bool:
+        """Whether the batch should not be moved, and an atlas refuses it."""
+        return self is Level.LEAVE_ALONE
+
+    @property
+    def tone(self) -> str:
+        """How serious it is: ``fine``, ``care`` or ``alone``; the class of CSS in reports."""
+        return "fine" if self.fine else "alone" if self.needs_force else "care"

@@ -12,7 +12,7 @@ import pandas as pd
 from ..core.narrow import narrow_table
 from ..core.shown import count, names
 from .kept import MEASURES, Kept, kept_names
-from .levels import LEVELS, level_of
+from .verdict import COLUMNS, verdicts_of
 
 __all__ = ["Diagnosis", "diagnosis_lines", "verdict_lines"]
 
@@ -68,11 +68,12 @@ def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
 def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the numbers that differ between batches, and a sentence if some batches are left out."""
     kept = [f"{name} {what}" for name in kept_names(table) for what in MEASURES]
-    numbers = pd.DataFrame(table).drop(columns=["verdict", *kept])
+    numbers = pd.DataFrame(table).drop(columns=[*COLUMNS, *kept], errors="ignore")
     more = len(table) - ROWS
     if more <= 0:
         return numbers, []
-    worst = sorted(range(len(table)), key=lambda row: _badness(table["verdict"].iloc[row]))[:ROWS]
+    ranks = _ranks(table)
+    worst = sorted(range(len(table)), key=lambda row: -ranks[row])[:ROWS]
     return numbers.iloc[worst], [
         f"and {count(more, 'more batch', 'more batches')}; those with the worst verdicts are shown"
     ]
@@ -90,7 +91,8 @@ def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
     found: dict[str, list[Any]] = {}
     for batch, verdict in table["verdict"].items():
         found.setdefault(str(verdict), []).append(batch)
-    order = sorted(found, key=lambda verdict: (_badness(verdict), -len(found[verdict])))
+    rank = dict(zip(table["verdict"].map(str), _ranks(table), strict=True))
+    order = sorted(found, key=lambda verdict: (-rank[verdict], -len(found[verdict])))
     # The best is the last that may be left out: it is one verdict on many batches.
     shown = order if len(order) <= VERDICTS else [*order[: VERDICTS - 1], order[-1]]
     others = [verdict for verdict in order if verdict not in shown]
@@ -99,9 +101,9 @@ def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
     return {verdict: names(found[verdict], NAMED) for verdict in shown}, [more] * bool(others)
 
 
-def _badness(verdict: str) -> int:
-    """Return a smaller number for a worse level."""
-    return -LEVELS.index(level_of(verdict, LEVELS[0]))
+def _ranks(table: pd.DataFrame) -> list[int]:
+    """Return a larger number for a worse verdict."""
+    return [0 if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -12,35 +12,23 @@ from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.fit import Fit
 from ..core.labels import Labels
-from ..core.shown import count, names
 from ..core.target import Cells
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..targets.population.find import looked_at
-from .evidence import APART, Evidence, evidence
+from .evidence import Evidence, evidence
 from .groups import CENTRE_GROUPS, groups_of
-from .kept import MEASURES, Kept, kept_columns
-from .levels import LEAVE_ALONE, SAFE, WITH_CARE, level_of
-from .limits import (
-    DIFFERENT,
-    LARGE_MOVE,
-    LARGE_SCALE,
-    MANY_UNMATCHED,
-    MIN_CELLS,
-    MIN_DISTINCT,
-    MIN_KEPT,
-    MIN_MATCHED,
-    VERY_DIFFERENT,
-)
+from .judge import judge_batch, judge_kept, together
+from .kept import Kept, kept_columns
+from .limits import MIN_CELLS, MIN_MATCHED
 from .printed import Diagnosis
-from .quick_look import QuickLook
+from .verdict import COLUMNS, Verdict, verdict_columns, verdicts_of
+from .words import sentence
 
-__all__ = ["composition_warning", "diagnosis", "quick_warning", "with_kept"]
+__all__ = ["diagnosis", "with_kept"]
 
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
-#: Batches that a warning names.
-NAMED = 5
 
 
 def diagnosis(
@@ -71,68 +59,29 @@ def diagnosis(
         index=movement.index,
     )
     by_moments = not fit.method.rule.registers
-    table["verdict"] = (
-        [
-            _verdict(row, by_moments, by_mean)
-            for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
-        ]
-        if fit.moments.batches.size + fit.elsewhere[1] > 1
-        else f"{LEAVE_ALONE}: there is no other batch to align it with"
-    )
-    return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
+    n_batches = fit.moments.batches.size + fit.elsewhere[1]
+    verdicts = [
+        judge_batch(row, by_moments, by_mean, n_batches)
+        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
+    ]
+    return _judged(table, verdicts, kept_columns(keep or {}, cells, fit.adapter))
 
 
 def with_kept(table: pd.DataFrame, columns: list[Kept]) -> pd.DataFrame:
     """Return a diagnosis without columns to keep with what happens to these, and what follows from it."""
-    verdicts = [_with_kept(verdict, columns) for verdict in table["verdict"]]
-    table = table.drop(columns="verdict")
+    verdicts = [verdict for verdict in verdicts_of(table) if verdict is not None]
+    return _judged(table.drop(columns=list(COLUMNS)), verdicts, columns)
+
+
+def _judged(table: pd.DataFrame, verdicts: list[Verdict], columns: list[Kept]) -> pd.DataFrame:
+    """Return a table of numbers with columns to keep and verdicts."""
     for column in columns:
-        for what in MEASURES:
-            table[f"{column.name} {what}"] = getattr(column, what)
-    return Diagnosis(table.assign(verdict=verdicts))
-
-
-def _with_kept(verdict: str, columns: list[Kept]) -> str:
-    """Return a verdict on a batch with the reasons that columns to keep give."""
-    for column in columns:
-        if column.against is not None:
-            return f"{LEAVE_ALONE}: {column.against}"
-    care = [column.care for column in columns if column.care is not None]
-    if not care or level_of(verdict, SAFE) == LEAVE_ALONE:
-        return verdict
-    _, _, others = verdict.partition(": ")
-    return f"{WITH_CARE}: {'; '.join([*care, others] if others else care)}"
-
-
-def composition_warning(fit: Fit, table: pd.DataFrame) -> str | None:
-    """Return a warning if the target is wrong for batches that differ in composition."""
-    if table["n_cells"].median() < MIN_CELLS:
-        return None
-    by_moments = not fit.method.rule.registers
-    overlap = bool(_overlap(table["distinct"]).any())
-    differing = table.index[table["composition"] > DIFFERENT].tolist()
-    if not differing or not (by_moments or overlap):
-        return None
-    start = f"Batches differ in composition ({names(differing, NAMED)})"
-    hint = "" if "verdict" in table else "; diagnose=True (--diagnose) gives a verdict per batch"
-    if not overlap:
-        return (
-            f"{start}: a target that moves whole batches puts different populations on top of each "
-            f"other; try target='population'{hint}."
-        )
-    return (
-        f"{start} and their populations overlap so much that no target can match them; compare with "
-        f"the unrefined embedding{hint}."
-    )
-
-
-def quick_warning(fit: Fit, found: QuickLook, labels: Labels) -> str | None:
-    """:func:`composition_warning` from a quick look at the batches of ``labels``."""
-    table = pd.DataFrame(
-        {"n_cells": labels.n, "composition": found.composition, "distinct": found.distinct},
-        index=labels.batches,
-    )
-    return composition_warning(fit, table)
+        table = table.assign(**column.numbers)
+    kept = judge_kept(columns)
+    verdicts = [together(kept, verdict) for verdict in verdicts]
+    rows = table.to_dict("records")
+    said = [sentence(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
+    return Diagnosis(table.assign(**verdict_columns(verdicts), verdict=said))
 
 
 def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
@@ -178,11 +127,6 @@ def _distinct(X: Floats, n: Ints, group: Ints, m2: Floats) -> float:
     return between / total if total > 0 else np.nan
 
 
-def _overlap(distinct: Any) -> Any:
-    """Whether populations overlap; false where ``distinct`` is NaN."""
-    return distinct < MIN_DISTINCT
-
-
 def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:
     """(B,) part of the nearest neighbours in its own batch that a cell keeps, on some of the cells."""
     labels = some.labels
@@ -207,43 +151,3 @@ def _nearest(Z: Any, k: int) -> Ints:
     np.fill_diagonal(D, np.inf)
     near: Ints = np.argpartition(D, k - 1, axis=1)[:, :k]
     return near
-
-
-def _verdict(row: dict[str, Any], by_moments: bool, by_mean: bool) -> str:
-    """Return the verdict on a batch, with the reasons against moving it or for care."""
-    unmatched, variation = 1.0 - row["matched"], row["composition"]
-    overlap = _overlap(row["distinct"])
-    if row["matched"] < MIN_MATCHED and not by_mean:
-        return f"leave alone: {unmatched:.0%} of its cells have no partner in other batches"
-    if by_moments and variation > VERY_DIFFERENT:
-        return (
-            f"leave alone: its composition is very different from that of the others ({variation:.2f}), and "
-            f"a target that moves whole batches would merge different populations"
-        )
-    if not by_moments and variation > DIFFERENT and overlap:
-        return (
-            f"leave alone: its composition differs ({variation:.2f}), and populations overlap too much to be "
-            f"matched ({row['distinct']:.0%} of the variance is between groups of them)"
-        )
-    care = []
-    if row["n_cells"] < MIN_CELLS:
-        cells = count(row["n_cells"], "cell")
-        care.append(f"it has {cells}, too few to know its composition")
-    if by_mean:
-        care.append(APART)
-    elif unmatched > MANY_UNMATCHED:
-        care.append(f"{unmatched:.0%} of its cells have no partner in other batches")
-    if by_moments and variation > DIFFERENT:
-        then = (
-            "and populations overlap so much that no target can match them"
-            if overlap
-            else "and only target='population' takes that into account"
-        )
-        care.append(f"its composition differs ({variation:.2f}), {then}")
-    if row["moved"] > LARGE_MOVE:
-        care.append(f"cells move by {row['moved']:.2f} of its spread")
-    if row["scale_max"] > LARGE_SCALE or row["scale_min"] < 1 / LARGE_SCALE:
-        care.append(f"it is scaled by {row['scale_min']:.2f} to {row['scale_max']:.2f}")
-    if row["neighbours_kept"] < MIN_KEPT:
-        care.append(f"cells keep {row['neighbours_kept']:.0%} of their neighbours")
-    return f"move with care: {'; '.join(care)}" if care else "safe"

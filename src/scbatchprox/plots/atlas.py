@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import BadType, BadValue
 from .canvas import COLOURS, check_save, finish, label, panels
-from .verdicts import LEVELS, MAX_ROWS, level_of, verdict_legend
+from .verdicts import LEVELS, MAX_ROWS, verdict_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ class _Stay:
     batch: Any
     first: int
     last: int | None
-    advice: str
+    level: str
     moved: float
 
 
@@ -124,7 +124,7 @@ def _stays(opened: Atlas, log: list[dict[str, Any]]) -> list[_Stay]:
         for count in entry["removed"]:
             at = here.pop(count["batch"])
             old = found[at]
-            found[at] = _Stay(old.batch, old.first, entry["number"], old.advice, old.moved)
+            found[at] = _Stay(old.batch, old.first, entry["number"], old.level, old.moved)
         new = [count["batch"] for count in entry["added"] if count["batch"] not in here]
         judged = _judged(opened, entry, new) if entry["action"] == "add" else {}
         for batch in new:
@@ -134,14 +134,14 @@ def _stays(opened: Atlas, log: list[dict[str, Any]]) -> list[_Stay]:
 
 
 def _judged(opened: Atlas, entry: dict[str, Any], new: list[Any]) -> dict[Any, tuple[str, float]]:
-    """Advice and movement of arriving batches, from the models before and after."""
+    """Level of the advice, and movement, of arriving batches, from the models before and after."""
     from ..atlas.judging import judge_arrival
 
     before, after = opened.model_at(entry["parent"]), opened.model_at(entry["number"])
     if after is None or not new:
         return {}
     table = judge_arrival(before, after.fit_.moments.select(new), after)
-    pairs = zip(table["advice"], table["moved"], strict=True)
+    pairs = zip(table["advice_level"], table["moved"], strict=True)
     return dict(zip(table.index.tolist(), pairs, strict=True))
 
 
@@ -170,7 +170,7 @@ def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
         if np.isnan(stay.moved):
             axes.plot(stay.first, row, **_MARKS["returned by a rollback"])
             continue
-        axes.plot(stay.first, row, "o", markersize=8, color=LEVELS[level_of(stay.advice)])
+        axes.plot(stay.first, row, "o", markersize=8, color=LEVELS[stay.level])
         axes.text(stay.first - 0.2, row, f"{stay.moved:.2f}", fontsize=7, ha="right", va="center")
     axes.set_yticks(range(len(rows)), [label(batch) for batch in rows], fontsize=8)
     axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
@@ -182,7 +182,7 @@ def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
 def _legend(axes: Axes, stays: list[_Stay]) -> None:
     from matplotlib.lines import Line2D
 
-    levels = [level_of(stay.advice) for stay in stays if not np.isnan(stay.moved)]
+    levels = [stay.level for stay in stays if not np.isnan(stay.moved)]
     used = {
         "removed": any(stay.last is not None for stay in stays),
         "returned by a rollback": any(np.isnan(stay.moved) for stay in stays),

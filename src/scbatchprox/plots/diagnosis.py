@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..diagnosis.verdict import verdicts_of
 from ..kernels.arrays import Floats
 from .canvas import check_save, finish, label, panels, unset
 from .given import diagnosis_of
-from .reasons import is_reason
-from .verdicts import LEVELS, level_of, verdict_legend, worst_first
+from .verdicts import LEVELS, levels_of, verdict_legend, worst_first
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,8 @@ def diagnosis(
     """Draw the diagnosis of each batch: its numbers, and its verdict.
 
     Numbers that the verdict names as reasons are marked. Not every number beyond a limit is one: some do not
-    matter for the target, and "leave alone" names only the reason that decides.
+    matter for the target, and "leave alone" names only the reason that decides. Diagnoses in files of earlier
+    versions do not say which numbers are reasons; then none is marked.
     The worst verdicts are on top. Of more than 60 batches the 60 worst are drawn.
 
     Parameters
@@ -93,7 +94,7 @@ def diagnosis(
     grid = panels(ax, (1, 1), (width, 1.5 + max(ends[-1], 3 * (GAP + LINE))), show)
     axes = grid[0, 0]
     _numbers(axes, shown, columns, ends)
-    levels = [level_of(verdict) for verdict in shown["verdict"]]
+    levels = levels_of(shown)
     middle = (ends[1:] + ends[:-1]) / 2
     for y, level, text in zip(middle, levels, verdicts, strict=True):
         axes.plot(len(columns) + 0.05, y, "s", markersize=8, color=LEVELS[level])
@@ -119,10 +120,11 @@ def _numbers(axes: Axes, table: pd.DataFrame, columns: list[str], ends: Floats) 
     """Write every number, and mark those that are reasons of the verdict."""
     from matplotlib.patches import Rectangle
 
+    verdicts = verdicts_of(table)
     for j, name in enumerate(columns):
-        rows = zip(table[name], table["verdict"], ends[:-1], ends[1:], strict=True)
+        rows = zip(table[name], verdicts, ends[:-1], ends[1:], strict=True)
         for value, verdict, start, end in rows:
-            if is_reason(str(name), value, str(verdict)):
+            if verdict is not None and str(name) in verdict.names:
                 box = (j - 0.46, start + 0.015), 0.92, end - start - 0.03
                 axes.add_patch(Rectangle(*box, color=MARK, linewidth=0))
             text = f"{value:,}" if name == "n_cells" else "–" if pd.isna(value) else f"{value:.2f}"

@@ -77,7 +77,7 @@ def record_of(data: Any, key: str | None) -> Record:
 
 
 def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
-    """Return a table with ``relative`` and ``n_cells`` per batch, and ``verdict`` where there is one."""
+    """Return a table with ``relative`` and ``n_cells`` per batch, and verdicts where there are some."""
     if is_anndata(data):
         record = record_of(data, key).values
         table, verdicts = record["movement"], record.get("diagnosis")
@@ -92,7 +92,8 @@ def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
         table = table.rename(columns={"moved": "relative"})
     _require(table, ["relative"], "model.movement() or diagnose()")
     if verdicts is not None and "verdict" not in table:
-        table = table.join(_by_batch(verdicts, "a diagnosis")["verdict"])
+        found = _by_batch(verdicts, "a diagnosis")
+        table = table.join(found[[name for name in ("level", "verdict") if name in found]])
     return table
 
 

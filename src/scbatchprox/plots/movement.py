@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..diagnosis.levels import Level
 from ..diagnosis.limits import LARGE_MOVE
 from .canvas import check_save, finish, label, panels
 from .given import movement_of
-from .verdicts import LEVELS, MAX_ROWS, NONE, level_of, verdict_legend
+from .verdicts import LEVELS, MAX_ROWS, levels_of, verdict_legend
 
 __all__ = ["movement"]
 
@@ -55,8 +56,7 @@ def movement(
     check_save(save)
     table = movement_of(data, key).sort_values("relative", ascending=False, kind="stable")
     shown = table.iloc[:MAX_ROWS]
-    levels = [level_of(word) for word in shown["verdict"]] if "verdict" in shown else None
-    levels = levels or [NONE] * len(shown)
+    levels = levels_of(shown)
     grid = panels(ax, (1, 1), (6.5, 1.6 + 0.22 * max(len(shown), 3)), show)
     axes = grid[0, 0]
     at = range(len(shown))
@@ -70,7 +70,7 @@ def movement(
     limit = axes.axvline(LARGE_MOVE, color="0.4", linewidth=1, linestyle="--", zorder=0)
     limit.set_label("moves farther than this need care")
     title = "How far each batch moved"
-    if any(level not in ("safe", NONE) for level in levels):
+    if any(isinstance(level, Level) and not level.fine for level in levels):
         title += "; verdicts have other reasons too (pl.diagnosis)"
     if len(table) > len(shown):
         title += f"\n{len(shown)} of {len(table)} batches, those that moved farthest"

@@ -20,7 +20,7 @@ from ..core.labels import Labels, column_labels, cross_counts, population_labels
 from ..core.solvers import solver_of
 from ..diagnosis.evidence import evidence
 from ..diagnosis.groups import group_counts
-from ..diagnosis.kept import MEASURES, kept_columns, kept_names
+from ..diagnosis.kept import kept_columns, kept_names
 from ..diagnosis.table import diagnosis, with_kept
 from ..io.model_file import params_as_json
 from ..progress import Progress, silent
@@ -124,8 +124,9 @@ def _of_columns(
     # Columns may have changed since: what happens to them is measured again.
     kept = kept_columns(columns, source.cells, fit.adapter)
     if not kept_names(table):
-        return with_kept(table, kept)
-    now = {f"{column.name} {what}": getattr(column, what) for column in kept for what in MEASURES}
+        # A diagnosis of an earlier version has no reasons to add to; it is made again.
+        return with_kept(table, kept) if "reasons" in table else None
+    now = {name: value for column in kept for name, value in column.numbers.items()}
     same = set(now) <= set(table) and np.allclose(
         [table[name].iloc[0] for name in now], list(now.values()), atol=1e-6, equal_nan=True
     )

@@ -9,8 +9,8 @@ import pandas as pd
 
 from .facts import Facts
 from .markup import as_html
-from .tables import COLUMNS, reason_of, shown_columns, worst_first
-from .words import kinds
+from .tables import COLUMNS, reasons_of, shown_columns, worst_first
+from .words import levels_of
 
 __all__ = ["sortable"]
 
@@ -56,8 +56,8 @@ def sortable(facts: Facts) -> dict[str, Any]:
     table = worst_first(facts.table)
     shown = shown_columns(table)
     data: dict[str, list[Any]] = {"batch": [str(batch) for batch in table.index]}
-    data["verdict"] = kinds(table).tolist()
-    data["why"] = [reason_of(text) for text in table["verdict"]]
+    data["verdict"] = [str(level) for level in levels_of(table)]
+    data["why"] = reasons_of(table)
     titles, formatters = {name: name for name in data}, {}
     for i, (name, (title, _, how)) in enumerate(shown.items()):
         field = name if name in COLUMNS else f"kept{i}"  # not a name that comes from the data

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from ..diagnosis.kept import kept_names
+from ..diagnosis.words import why
 from .facts import Facts, Scores
 from .scored import SCORES
-from .words import KINDS, kinds
+from .words import levels_of
 
 __all__ = [
-    "Cell", "Grid", "batch_table", "composition", "reason_of", "score_rows", "shown_columns",
+    "Cell", "Grid", "batch_table", "composition", "reasons_of", "score_rows", "shown_columns",
     "worst_first",
 ]  # fmt: skip
 
@@ -49,11 +50,11 @@ MAX_ROWS, MAX_COLUMNS = 60, 30
 
 @dataclass(frozen=True)
 class Grid:
-    """A table to show: titles of columns with their meanings, and rows of texts."""
+    """A table to show: titles of columns with their meanings, rows of texts, and how serious each is."""
 
     titles: list[tuple[str, str]]
     rows: list[list[str]]
-    kinds: list[str]
+    tones: list[str]
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,13 @@ def batch_table(facts: Facts) -> Grid:
     ]
     titles += [(title, meaning) for title, meaning, _ in shown.values()]
     rows = [
-        [str(batch), kind, reason_of(row["verdict"])]
+        [str(batch), str(level), reason]
         + [_number(row[name], how) for name, (_, _, how) in shown.items()]
-        for batch, kind, (_, row) in zip(table.index, kinds(table), table.iterrows(), strict=True)
+        for batch, level, reason, (_, row) in zip(
+            table.index, levels_of(table), reasons_of(table), table.iterrows(), strict=True
+        )
     ]
-    return Grid(titles, rows, kinds(table).tolist())
+    return Grid(titles, rows, [level.tone for level in levels_of(table)])
 
 
 def composition(counts: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, list[Cell]]], str]:
@@ -125,7 +128,7 @@ def score_rows(scores: Scores) -> list[tuple[str, str, str, str, str, str]]:
 
 def worst_first(table: pd.DataFrame) -> pd.DataFrame:
     """Sort batches by how bad the verdict is, then by how far they move."""
-    worst = kinds(table).map(KINDS.index)
+    worst = [-level.rank for level in levels_of(table)]
     return table.assign(_worst=worst).sort_values(
         ["_worst", "moved"], ascending=[True, False], kind="stable"
     ).drop(columns="_worst")  # fmt: skip
@@ -141,10 +144,11 @@ def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     return {name: what for name, what in COLUMNS.items() if name in table} | kept
 
 
-def reason_of(verdict: str) -> str:
-    """Return what follows the kind of a verdict."""
-    _, _, reason = verdict.partition(": ")
-    return reason
+def reasons_of(table: pd.DataFrame) -> list[str]:
+    """Return the reasons of each verdict in words."""
+    return [
+        why(text, level) for text, level in zip(table["verdict"], levels_of(table), strict=True)
+    ]
 
 
 def _number(x: Any, how: str) -> str:

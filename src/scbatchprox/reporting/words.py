@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from ..core.shown import count, names
+from ..diagnosis.judge import judge_kept
 from ..diagnosis.kept import Kept
-from ..diagnosis.levels import LEVELS, level_of
+from ..diagnosis.levels import Level
+from ..diagnosis.verdict import verdicts_of
+from ..diagnosis.words import clauses
 from .facts import Facts
 
-__all__ = ["KINDS", "Verdict", "kind_of_verdict", "kinds", "verdict"]
+__all__ = ["Verdict", "levels_of", "verdict"]
 
-#: Kinds of verdicts on a batch, the worst first.
-KINDS = LEVELS[::-1]
 #: Batches that a sentence names.
 NAMED = 6
 #: A score that gets worse by more than this is worth a sentence.
@@ -23,32 +25,29 @@ WORSE = 0.02
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict: how bad it is (one of ``KINDS``), one sentence, and sentences on what to do."""
+    """The verdict: how bad it is, one sentence, and sentences on what to do."""
 
-    kind: str
+    kind: Level
     headline: str
     advice: tuple[str, ...]
 
 
-def kind_of_verdict(text: str) -> str:
-    """Return the kind of a verdict on a batch."""
-    return level_of(text, "move with care")
-
-
-def kinds(table: pd.DataFrame) -> pd.Series:
-    """Return the kind of verdict of every batch."""
-    return table["verdict"].map(kind_of_verdict)
+def levels_of(table: pd.DataFrame) -> list[Level]:
+    """Return the level of every batch; what has none needs care."""
+    return [Level.WITH_CARE if found is None else found.level for found in verdicts_of(table)]
 
 
 def verdict(facts: Facts) -> Verdict:
     """Return the verdict on a data set."""
-    kind_of = kinds(facts.table)
-    of = {kind: kind_of.index[kind_of == kind].tolist() for kind in KINDS}
-    alone, care, safe = (len(of[kind]) for kind in KINDS)
-    total = len(kind_of)
+    levels = levels_of(facts.table)
+    of: dict[str, list[Any]] = {level.tone: [] for level in Level}
+    for batch, level in zip(facts.table.index, levels, strict=True):
+        of[level.tone].append(batch)
+    alone, care, safe = (len(of[tone]) for tone in ("alone", "care", "fine"))
+    total = len(levels)
     if total < 2:
         return Verdict(
-            "leave alone",
+            Level.LEAVE_ALONE,
             "There is only one batch, so there is nothing to refine.",
             (f"Use the unrefined embedding ({facts.use_rep}).",),
         )
@@ -56,16 +55,16 @@ def verdict(facts: Facts) -> Verdict:
     if 2 * alone >= total:
         found = count(alone, "batch", "batches")
         advice = [f"Use the unrefined embedding ({facts.use_rep})."]
-        if not any(column.against for column in _columns(facts)):  # no method can tell these apart
+        if not judge_kept(_columns(facts)).level.needs_force:  # no method can tell these apart
             advice = [f"{advice[0][:-1]}, or integrate with another method first."]
-            advice.append(f"Left alone: {names(of['leave alone'], NAMED)}. The table says why.")
+            advice.append(f"Left alone: {names(of['alone'], NAMED)}. The table says why.")
         # Good scores are no reason to refine what should be left alone.
         headline = f"{found} of {total} should be left alone: do not refine these data."
-        return Verdict("leave alone", headline, (*advice, *kept))
-    kind = next(kind for kind in KINDS if of[kind])
+        return Verdict(Level.LEAVE_ALONE, headline, (*advice, *kept))
+    kind = max(levels, key=lambda level: level.rank)
     refined = f"the refined embedding ({facts.key}) for clustering, neighbours and label transfer"
     if worse:
-        kind = kind if alone else "move with care"
+        kind = kind if alone else Level.WITH_CARE
         advice = [
             f"Scores of cell types got worse. Keep the unrefined embedding ({facts.use_rep}), unless more "
             f"mixing is worth that to you."
@@ -77,11 +76,11 @@ def verdict(facts: Facts) -> Verdict:
     elif care:
         advice.append(
             f"Look at the batches that need care before you rely on them: "
-            f"{names(of['move with care'], NAMED)}."
+            f"{names(of['care'], NAMED)}."
         )
     if alone:
         advice.append(
-            f"Keep the unrefined coordinates of {names(of['leave alone'], NAMED)}, or leave these "
+            f"Keep the unrefined coordinates of {names(of['alone'], NAMED)}, or leave these "
             f"batches out and refine again."
         )
     return Verdict(kind, _headline(safe, care, alone), (*advice, *kept, *scores))
@@ -110,8 +109,7 @@ def _kept(facts: Facts) -> list[str]:
     """Return a sentence for each column to keep that a refinement harms, or that batches tell."""
     sentences = []
     for column in _columns(facts):
-        reason = column.against or column.care
-        if reason is not None:
+        for reason in clauses(judge_kept([column]), column.numbers):
             sentences.append(
                 f"{reason[0].upper()}{reason[1:]}. Compare the values of {column.name} on the unrefined "
                 f"embedding."

@@ -14,8 +14,9 @@ from scbatchprox.bench.experiments import EXPERIMENTS, run
 from scbatchprox.bench.experiments.classify import LATER, REAL
 from scbatchprox.bench.experiments.journal import Key
 from scbatchprox.bench.experiments.planted import PlantedSettings
-from scbatchprox.bench.experiments.planted_page import HALVES, VERDICTS, half_of, harms
+from scbatchprox.bench.experiments.planted_page import HALVES, half_of, harms
 from scbatchprox.bench.planted import displacement_error, plant
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate.metrics import (
     leave_one_batch_out_f1,
@@ -147,9 +148,9 @@ class TestExperiment:
         for metric, number in expected.items():
             assert value(rows, metric, "batchprox", "shift_1", "small") == pytest.approx(number)
         verdicts = diagnose(Z, batch, target="population")["verdict"].str.split(":").str[0]
-        for words in VERDICTS:
-            found = value(rows, f"verdict_{words}", "diagnose", "shift_1", "small")
-            assert found == (verdicts == words).sum()
+        for level in Level:
+            found = value(rows, f"verdict_{level}", "diagnose", "shift_1", "small")
+            assert found == (verdicts == level).sum()
 
     def test_the_page(self, settings, tmp_path):
         done = run(EXPERIMENT, settings, tmp_path)
@@ -236,16 +237,16 @@ class TestExperiment:
             with pytest.raises(BadValue, match=next(iter(change))):
                 PlantedSettings(**change)
 
-    @pytest.mark.parametrize("verdicts", [["safe", "who knows"], [None, "safe"]])
-    def test_unknown_verdicts_are_an_error(self, settings, tmp_path, monkeypatch, verdicts):
+    @pytest.mark.parametrize("levels", [["safe", "who knows"], [None, "safe"]])
+    def test_unknown_levels_are_an_error(self, settings, tmp_path, monkeypatch, levels):
         monkeypatch.setattr(
             "scbatchprox.bench.experiments.planted.diagnose",
-            lambda *args, **kwargs: pd.DataFrame({"verdict": verdicts}),
+            lambda *args, **kwargs: pd.DataFrame({"level": levels}),
         )
         done = run(EXPERIMENT, replace(settings, kinds=("null",), batches=1), tmp_path)
         failed = done.rows[done.rows["status"] == "failed"]
         assert failed["method"].tolist() == ["diagnose"]
-        assert "Expected verdicts that begin with 'safe'" in failed["reason"].item()
+        assert "Expected levels 'safe'" in failed["reason"].item()
 
 
 def test_a_quick_run_on_simulated_counts(tmp_path):

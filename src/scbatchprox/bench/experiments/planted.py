@@ -11,6 +11,7 @@ import pandas as pd
 
 from ...api.diagnose import diagnose
 from ...core.checks import some_of
+from ...diagnosis.levels import Level
 from ...errors import BadValue
 from ...evaluate.metrics import f1_given_batch, macro_f1, neighbourhood_scores
 from ...evaluate.metrics.cells import groups, sample
@@ -22,7 +23,7 @@ from ..planted import KINDS, Planted, displacement_error, plant, possible, relat
 from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
-from .planted_page import DIAGNOSE, VERDICTS, draw, report
+from .planted_page import DIAGNOSE, draw, report
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -172,15 +173,13 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
 
 
 def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:
-    """Return the number of batches with each verdict, by its first words."""
+    """Return the number of batches with each verdict, by its level."""
     planted = source.plant(kind, run)
     seed = source.trial.settings.seed + run
-    said = diagnose(planted.Z, planted.batch, target="population", seed=seed)["verdict"]
-    found = {f"verdict_{words}": float(said.str.startswith(words).sum()) for words in VERDICTS}
+    said = diagnose(planted.Z, planted.batch, target="population", seed=seed)["level"]
+    found = {f"verdict_{level}": float((said == level).sum()) for level in Level}
     if sum(found.values()) != len(said):
-        raise BadValue(
-            f"Expected verdicts that begin with {some_of(VERDICTS)}, found {some_of(said)}."
-        )
+        raise BadValue(f"Expected levels {some_of(map(str, Level))}, found {some_of(said)}.")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from ...diagnosis.levels import Level
 from ...plots.figures import dots
 from ..baselines import POPULATION
 from ..planted import KINDS
@@ -20,14 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("DIAGNOSE", "FARTHER", "HALVES", "LOOKED_AT", "VERDICTS"),
+    *("DIAGNOSE", "FARTHER", "HALVES", "LOOKED_AT"),
     *("draw", "half_of", "harms", "report"),
 ]
 
 #: The method of rows with verdicts of the diagnosis.
 DIAGNOSE = "diagnose"
-#: First words of verdicts, the most serious last.
-VERDICTS = ("safe", "move with care", "leave alone")
 #: A displacement error above the unrefined one by more than this, in distances between types, is harm. Every
 #: method has about half of this error on a random split of one batch.
 FARTHER = 0.1
@@ -183,24 +182,24 @@ def _judged(rows: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame | None:
     if said.empty or ("displacement_error", POPULATION) not in sets:
         return None
     wide = said.pivot_table(index=_SET, columns="metric", values="value", sort=False)
-    wide = wide.reindex(columns=[f"verdict_{words}" for words in VERDICTS]).fillna(0.0)
-    wide.columns = pd.Index(VERDICTS)
+    wide = wide.reindex(columns=[f"verdict_{level}" for level in Level]).fillna(0.0)
+    wide.columns = pd.Index([str(level) for level in Level])
     harm = harms(sets, POPULATION).any(axis=1)
     known = sets["displacement_error", POPULATION].notna()
     wide = wide.join(harm[known].rename("harmed"), how="inner")
-    present = wide[list(VERDICTS)].to_numpy() > 0
+    present = wide[list(Level)].to_numpy() > 0
     worst = present.shape[1] - 1 - present[:, ::-1].argmax(1)
-    return wide.assign(worst=np.array(VERDICTS)[worst]).reset_index()
+    return wide.assign(worst=np.array([str(level) for level in Level])[worst]).reset_index()
 
 
 def _verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     lines = []
-    for words in VERDICTS:
-        batches, sets = judged[words], judged["worst"] == words
+    for level in Level:
+        batches, sets = judged[level], judged["worst"] == level
         unharmed = ~judged["harmed"]
         lines.append(
             {
-                "verdict": words,
+                "verdict": str(level),
                 "batches": int(batches.sum()),
                 "in sets without harm": int(batches[unharmed].sum()),
                 "sets with this as the most serious verdict": int(sets.sum()),
@@ -211,15 +210,16 @@ def _verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _on_verdicts(judged: pd.DataFrame) -> Iterator[str]:
-    for words, right, what in (
-        ("safe", ~judged["harmed"], "`safe` was right: no harm"),
-        ("leave alone", judged["harmed"], "`leave alone` was right: harm"),
+    harmed = judged["harmed"]
+    for level, right, what in (
+        *((level, ~harmed, "no harm") for level in Level if level.fine),
+        *((level, harmed, "harm") for level in Level if level.needs_force),
     ):
         parts = []
         for half, part in judged.groupby("half", sort=False):
-            n, of = part.loc[right[part.index], words].sum(), part[words].sum()
+            n, of = part.loc[right[part.index], level].sum(), part[level].sum()
             parts.append(f"{n:.0f} of {of:.0f} batches ({half})")
-        yield f"{what} on {', '.join(parts)}."
+        yield f"`{level}` was right: {what} on {', '.join(parts)}."
 
 
 def _counts(flags: pd.Series) -> str:
