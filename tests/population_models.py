@@ -116,6 +116,8 @@ def parts(model):
         found[f"{name}.batches"] = summary.batches
         for field in ("batch", "n", "mean", "m2", "anchors"):
             found[f"{name}.{field}"] = getattr(summary, field)
+    for name in ("history", "evidence"):
+        found |= {f"{name}.{field}": x for field, x in vars(getattr(model.fit_, name)).items()}
     if (consensus := model.fit_.consensus) is not None:
         for field in ("origin", "unit", "mass", "total"):
             found[f"consensus.{field}"] = np.asarray(getattr(consensus, field))

@@ -17,7 +17,12 @@ SETTINGS = PopulationSettings()
 def register(X, n, start, variance, *options, **named):
     """Register batches that are all in this process."""
     within = variance * n.sum()
-    return alone(registration.register(X, n, start, within, *options, **named))
+    return alone(registration.register(X, n, start, within, *options, **named))[:2]
+
+
+def register_to(*options):
+    """Displacements of one batch that is registered to a consensus."""
+    return registration.register_to(*options)[0]
 
 
 class Planted:

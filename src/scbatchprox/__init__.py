@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.files import apply_file, diagnose_file, refine_file
     from .atlas import Atlas
     from .core.adapter import Adapter
+    from .core.evidence import Decision, Evidence, Trace
     from .core.fit import Fit, Method
     from .core.moments import Moments, Pooled
     from .core.problem import Problem, Target, Weights
@@ -36,6 +37,8 @@ __all__ = [
     "Adapter",
     "Atlas",
     "BatchProx",
+    "Decision",
+    "Evidence",
     "Exact",
     "Fit",
     "History",
@@ -49,6 +52,7 @@ __all__ = [
     "Problem",
     "Solution",
     "Target",
+    "Trace",
     "Weights",
     "__version__",
     "apply_file",
@@ -68,6 +72,8 @@ _MODULES = {
     "Adapter": "core.adapter",
     "Atlas": "atlas",
     "BatchProx": "api.estimator",
+    "Decision": "core.evidence",
+    "Evidence": "core.evidence",
     "Exact": "core.solvers",
     "Fit": "core.fit",
     "History": "core.solvers",
@@ -81,6 +87,7 @@ _MODULES = {
     "Problem": "core.problem",
     "Solution": "core.solvers",
     "Target": "core.problem",
+    "Trace": "core.evidence",
     "Weights": "core.problem",
     "apply_file": "api.files",
     "diagnose": "api.diagnose",

@@ -41,6 +41,20 @@ def test_writes_obsm_and_uns(adata):
     assert done["movement"].index.tolist() == ["s1", "s2", "s3"]
     assert done["movement"]["n_cells"].tolist() == [60, 40, 25]
     assert done["history"]["round"].tolist() == [0, 1, 2, 3]
+    assert "evidence" not in done
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr"])
+def test_evidence_and_trace_are_stored(adata, tmp_path, kind):
+    refine(adata, "batch")
+    model = BatchProx().fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
+    getattr(adata, f"write_{kind}")(tmp_path / "cells")
+    done = getattr(ad, f"read_{kind}")(tmp_path / "cells").uns["X_pca_batchprox"]
+    for part, expected in (("history", model.history_), ("evidence", model.evidence_)):
+        assert set(done[part]) == set(vars(expected))
+        for name, values in vars(expected).items():
+            np.testing.assert_array_equal(done[part][name], values)
+    assert done["evidence"]["batches"].tolist() == done["batches"].tolist()
 
 
 def test_inplace_false_returns_the_array(adata):

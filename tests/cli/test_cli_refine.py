@@ -118,6 +118,9 @@ class TestRefine:
         assert answer["movement"]["n_cells"] == [80, 60, 40]
         assert answer["written"] == str(path)
         assert answer["provenance"]["source"] == "cells.h5ad"
+        assert answer["evidence"]["batches"] == answer["batches"]
+        assert answer["history"]["matched"][0] is None
+        assert len(answer["history"]["movement"]) == 14
 
     def test_json_has_no_infinity(self, path):
         done = run("refine", path, "--batch-key", "batch", "--in-place", "--json", "--rounds",

@@ -61,6 +61,18 @@ def largest_difference(own, models, central):
     return found / spread
 
 
+def assert_same_told(model, other, central):
+    """The trace is of all sites, to the bit the same at each; the evidence is that of own batches."""
+    for name, values in vars(model.history_).items():
+        np.testing.assert_array_equal(values, getattr(other.history_, name))
+        np.testing.assert_allclose(values, getattr(central.history_, name), rtol=1e-7, atol=1e-8)
+    expected = central.evidence_.select(model.batches_.tolist())
+    assert model.evidence_.batches.tolist() == model.batches_.tolist()
+    for name in expected.numbers():
+        ours, theirs = getattr(model.evidence_, name), getattr(expected, name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8)
+
+
 class TestEqualsTheFitToAllCells:
     @TARGETS
     @pytest.mark.parametrize(
@@ -84,6 +96,7 @@ class TestEqualsTheFitToAllCells:
             assert ours.unit == pytest.approx(theirs.unit, rel=1e-12)
             np.testing.assert_allclose(ours.mass, theirs.mass, atol=1e-8)
             np.testing.assert_array_equal(ours.total, models[0].fit_.consensus.total)
+            assert_same_told(model, models[0], central)
 
     @TARGETS
     @pytest.mark.parametrize(("offset", "scale"), [(1e8, 1.0), (0.0, 1e-9), (1e3, 1e7)])
@@ -136,11 +149,14 @@ class TestEqualsTheFitToAllCells:
         central = BatchProx(target=DEFAULT).fit_moments(own)
         models = at_sites(own, split(own.batches, 3), target=DEFAULT)
         assert largest_difference(own, models, central) < 1e-8
+        for model in models:
+            assert_same_told(model, models[0], central)
 
     def test_that_moves_nothing(self):
         own = described(*cells(3, [200, 150, 300]), DEFAULT)
         for model in at_sites(own, split(own.batches, 3), target=DEFAULT, rounds=0):
             np.testing.assert_array_equal(model.shift_, 0.0)
+            assert model.history_.round.tolist() == model.history_.movement.tolist() == [0.0]
 
 
 class TestRounds:
@@ -174,7 +190,7 @@ class TestRounds:
     def test_few_are_enough(self):
         count, size = self.sums(FEDERATED_TARGET, 1.0)
         assert count <= 16
-        assert size <= 5 * 64 * 7  # seedings, centres, coordinates and the mass
+        assert size <= 5 * 64 * 7 + 2  # seedings, centres, coordinates and the mass; the trace
 
     def test_sums_out_of_range_are_an_error(self):
         own = described(*cells(1, [150, 400, 90]), DEFAULT)
@@ -215,7 +231,7 @@ class TestALateSite:
         fit = published.fit_
         assert published.provenance_ == {}
         assert not fit.moments.batches.size + fit.reference.batches.size + fit.added.batches.size
-        assert fit.adapter.n_rows == fit.history.round.size == 0
+        assert fit.adapter.n_rows == fit.history.round.size == fit.evidence.batches.size == 0
         assert fit.pooled.n_cells == len(Z)
         assert fit.pooled.n_batches == 5
         with pytest.raises(ValueError, match="found that other sites hold 5 of them"):

@@ -302,6 +302,24 @@ MODELS = {
     "a key twice": lambda k, t: k["params"]["provenance"].update(batch_key=["b", "b"]),
 }
 
+REGISTERED = {
+    "no trace": lambda k, t: t.pop("history.matched"),
+    "half of a trace": lambda k, t: t.pop("history.movement"),
+    "evidence on another batch": lambda k, t: k["params"].update(evidence=["a", "x"]),
+    "evidence on fewer batches": lambda k, t: k["params"].update(evidence=["a"]),
+    "evidence in no order": lambda k, t: k["params"].update(evidence=["b", "a"]),
+    "no evidence": lambda k, t: t.pop("evidence.removed"),
+    "an unknown decision": lambda k, t: t.update({"evidence.decision": np.array([1, 9])}),
+}
+
+
+@pytest.mark.parametrize("case", REGISTERED)
+def test_model_of_a_registration(rng, tmp_path, case):
+    path = tmp_path / "model.safetensors"
+    BatchProx().fit(rng.normal(size=(N, 3)), batch=np.repeat(["a", "b"], N // 2)).save(path)
+    edited(path, REGISTERED[case])
+    assert path.name in run("inspect", path, code=2).stderr
+
 
 @pytest.mark.parametrize("case", MODELS)
 def test_model(rng, tmp_path, case):

@@ -462,10 +462,22 @@ def test_steps_that_shrink_much_are_on_a_log_scale():
     assert pl.history(table)[2].get_yscale() == "linear"
 
 
-def test_history_of_a_start_and_an_end_has_bars_with_numbers(adata):
-    """Rounds of the population target are not known."""
+def test_history_of_a_registration_shows_what_met_and_moved(adata):
     known = adata.uns[KEY]["history"]
-    for axes, name in zip(pl.history(adata), ("objective", "distance", "step"), strict=True):
+    matched, movement, agreement = pl.history(adata)
+    for axes, name in ((matched, "matched"), (movement, "movement")):
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), known[name])
+        np.testing.assert_array_equal(axes.lines[0].get_xdata(), known["round"])
+    assert written(agreement) == ["not known"]
+    again = pl.history(pd.DataFrame(known).assign(agreement=0.5))[2]
+    assert again.lines[0].get_ydata().tolist() == [0.5] * len(known["round"])
+
+
+def test_history_of_a_start_and_an_end_has_bars_with_numbers():
+    """As version 0.2.0 wrote it for the population target."""
+    known = pd.DataFrame({"round": [0.0, 10.0], "objective": [2.0, 1.0], "distance": [3.0, 0.0]})
+    known["step"] = [0.0, 4.0]
+    for axes, name in zip(pl.history(known), ("objective", "distance", "step"), strict=True):
         assert [bar.get_height() for bar in axes.patches] == known[name].tolist()
         assert written(axes) == [f"{value:.3g}" for value in known[name]]
         words = [tick.get_text() for tick in axes.get_xticklabels()]

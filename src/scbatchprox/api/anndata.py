@@ -86,7 +86,8 @@ def refine(
         the refined embedding;
     ``uns[key_added]``
         the record: parameters; ``batches``; ``scale`` and ``shift`` of each row, with the row's batch
-        in ``row_batch``; how far each batch moved; and the history of the rounds.
+        in ``row_batch``; how far each batch moved; the history of the rounds; and the evidence on each
+        batch, in the order of ``batches``, if the target has any.
 
     Examples
     --------
@@ -153,9 +154,12 @@ def record(
         if adapter.anchors is None
         else {"anchors": adapter.anchors, "bandwidth": adapter.bandwidth}
     )
+    known = model.evidence_
+    evidence = {"evidence": dict(vars(known))} if known.batches.size else {}
     return (
         diagnosis
         | populations
+        | evidence
         | {
             "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
             "batches": model.batches_,

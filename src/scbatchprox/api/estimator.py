@@ -16,6 +16,7 @@ from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.checks import check_out, is_numeric, one_of, warn_user
+from ..core.evidence import Evidence, Trace
 from ..core.exchange import Exchange, Rounds, driven, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
@@ -72,14 +73,18 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     Attributes
     ----------
     fit_ : Fit
-        All results: moments, adapter, history, and the consensus of the population target.
+        All results: moments, adapter, history, and the consensus and evidence of the population target.
     adapter_ : Adapter
         The fitted map; also as ``batches_`` (B,), and ``scale_`` and ``shift_`` (R, d), with one row per
         batch, or per population.
     moments_ : Moments
         Number of cells, mean and sum of squared deviations of each batch.
-    history_ : History
-        Objective, distance to the target and step size of every round.
+    history_ : History or Trace
+        The rounds. Of a solver: objective, distance to the target and step size. Of the population target:
+        how much of a batch met others, and how far populations have moved.
+    evidence_ : Evidence
+        What the target found out about each batch; empty for the moment target. ``evidence_.frame()`` is a
+        table.
     rounds_ : int or None
         Rounds that were run; ``None`` is the fixed point.
     converged_ : bool
@@ -346,9 +351,14 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         return self._fitted("moments_").moments.by_batch
 
     @property
-    def history_(self) -> History:
-        """Objective, distance to the target and step size of every round."""
+    def history_(self) -> History | Trace:
+        """The rounds: of a solver, or of the registration of the population target."""
         return self._fitted("history_").history
+
+    @property
+    def evidence_(self) -> Evidence:
+        """What the target found out about each batch."""
+        return self._fitted("evidence_").evidence
 
     @property
     def converged_(self) -> bool:

@@ -282,5 +282,6 @@ def _facts(model: BatchProx) -> dict[str, Any]:
         if model.diagnosis_ is None
         else {str(name): values.tolist() for name, values in model.diagnosis_.items()},
         "history": {name: value.tolist() for name, value in vars(model.history_).items()},
+        "evidence": {name: value.tolist() for name, value in vars(model.evidence_).items()},
         "provenance": model.provenance_,
     }

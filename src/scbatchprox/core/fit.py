@@ -14,8 +14,7 @@ The model keeps moments, which determine all rows of the adapter, so old cells a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,14 @@ import numpy as np
 from ..errors import BadValue
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
+from .evidence import Evidence, Trace
 from .exchange import Rounds, alone
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
 from .rows import RowMap
 from .shown import Facts
 from .solvers import History, Solution, Solver, Visited
-from .target import TargetRule
+from .target import Aim, TargetRule
 
 __all__ = ["Fit", "Method"]
 
@@ -81,49 +81,57 @@ class Method:
         moments: Moments,
         cells: Visited | None = None,
         pooled: Pooled | None = None,
-    ) -> Rounds[tuple[Adapter, Solution, Any]]:
-        """Fit batches together; return the adapter, the solution, and the consensus if there is one.
+    ) -> Rounds[tuple[Adapter, Solution, Aim]]:
+        """Fit batches together; return the adapter, the solution, and what the target found.
 
         ``cells`` are for solvers that visit the cells again. ``pooled`` describes all batches, if
         ``moments`` are those of some of them.
         """
         self.rule.check(moments)
-        target, consensus = yield from self.rule.aim(moments, self.weights, self.rounds, pooled)
+        aim = yield from self.rule.aim(moments, self.weights, self.rounds, pooled)
         among = () if pooled is None else (pooled.n_cells, pooled.n_batches)
         rows = self.rule.rows(moments)
-        problem = Problem.of(rows, target, self.weights, *among)
-        solution = self._solution(problem, cells)
-        return self._adapter(rows, solution), solution, consensus
+        solution = self._solution(rows, aim, among, cells)
+        return self._adapter(rows, solution), solution, aim
 
-    def apart(self, added: Moments, pooled: Pooled, consensus: Any = None) -> Adapter:
+    def apart(
+        self, added: Moments, pooled: Pooled, consensus: Any = None
+    ) -> tuple[Adapter, Evidence]:
         """Fit each new batch to a fixed reference; ``pooled`` describes all of the reference."""
         self.rule.check(added)
         if not self.rule.registers:
             return self._apart(added, pooled, consensus)
         # One at a time: the result for a batch must not depend on which others arrive with it.
-        parts = (added.select([batch]) for batch in added.batches.tolist())
-        return reduce(Adapter.joined, (self._apart(part, pooled, consensus) for part in parts))
+        first, *others = (
+            self._apart(added.select([batch]), pooled, consensus)
+            for batch in added.batches.tolist()
+        )
+        adapter, evidence = first
+        for rows, known in others:
+            adapter, evidence = adapter.joined(rows), evidence.joined(known)
+        return adapter, evidence
 
-    def _apart(self, added: Moments, pooled: Pooled, consensus: Any) -> Adapter:
+    def _apart(self, added: Moments, pooled: Pooled, consensus: Any) -> tuple[Adapter, Evidence]:
         rows = self.rule.rows(added)
-        target = self.rule.join(added, pooled, consensus, self.weights, self.rounds)
-        n_cells = pooled.n_cells + added.by_batch.n[rows.batch]
-        problem = Problem.of(rows, target, self.weights, n_cells, pooled.n_batches + 1)
-        return self._adapter(rows, self._solution(problem, None))
+        aim = self.rule.join(added, pooled, consensus, self.weights, self.rounds)
+        among = pooled.n_cells + added.by_batch.n[rows.batch], pooled.n_batches + 1
+        adapter = self._adapter(rows, self._solution(rows, aim, among))
+        return adapter, aim.evidence or Evidence.none()
 
-    def _solution(self, problem: Problem, cells: Visited | None) -> Solution:
+    def _solution(
+        self, rows: Moments, aim: Aim, among: tuple[Any, ...], cells: Visited | None = None
+    ) -> Solution:
+        target, told = aim.target, ()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # looked at below
-            if problem.target.final:
-                path = [(0, problem.identity()), (self.rounds or 0, problem.goal)]
-                # Centres are seeded again every few rounds, so these rounds have no fixed point.
-                found = Solution.of(problem, path, converged=False)
+            if aim.evidence is not None:
+                # These rounds have no fixed point: centres are seeded again every few rounds.
+                trace = aim.trace or Trace.none()
+                found = Solution(target.scale, target.shift, trace, converged=False)
             else:
+                problem = Problem.of(rows, target, self.weights, *among)
                 found = self.solver.solve(problem, self.rounds, *(cells or ()))
-        told = found.history
-        if not all(
-            np.isfinite(part).all()
-            for part in (found.scale, found.shift, told.objective, told.distance, told.step)
-        ):
+                told = tuple(vars(found.history).values())[1:]  # the fixed point is round infinity
+        if not all(np.isfinite(part).all() for part in (found.scale, found.shift, *told)):
             raise overflow_error()
         return found
 
@@ -147,12 +155,14 @@ class Fit(Facts):
     adapter
         The fitted map.
     history, converged
-        Of the fit of the reference.
+        Of the fit of the reference: a :class:`History` of a solver, or a :class:`Trace` of a registration.
     consensus
         The consensus that batches were registered to, if the target has one. It is all that a later batch
         needs of the reference.
     pooled
         Moments of the whole reference, if other sites hold some of its batches.
+    evidence
+        What the target found out about each batch, also about added ones; empty if it has no evidence.
 
     Examples
     --------
@@ -171,10 +181,11 @@ class Fit(Facts):
     added: Moments
     moments: Moments
     adapter: Adapter
-    history: History
+    history: History | Trace
     converged: bool
     consensus: Any = None
     pooled: Pooled | None = None
+    evidence: Evidence = field(default_factory=Evidence.none)
 
     def _facts(self) -> str:
         rounds = "the fixed point" if self.method.rounds is None else f"{self.method.rounds} rounds"
@@ -214,7 +225,7 @@ class Fit(Facts):
         ``pooled`` describes all batches.
         """
         check_cells_in_every_batch(moments)
-        adapter, solution, consensus = yield from method.together(moments, cells, pooled)
+        adapter, solution, aim = yield from method.together(moments, cells, pooled)
         return cls(
             method,
             moments,
@@ -223,8 +234,9 @@ class Fit(Facts):
             adapter,
             solution.history,
             solution.converged,
-            consensus,
+            aim.consensus,
             pooled,
+            aim.evidence or Evidence.none(),
         )
 
     @property
@@ -244,8 +256,9 @@ class Fit(Facts):
             added=none,
             moments=none,
             adapter=self.adapter.select([]),
-            history=History.none(),
+            history=type(self.history).none(),
             pooled=self.everyone,
+            evidence=self.evidence.select([]),
         )
 
     def new_batches(self, moments: Moments) -> Moments:
@@ -261,8 +274,10 @@ class Fit(Facts):
         after = replace(self, added=self.added.merge(added), moments=self.moments.merge(more))
         if not added.batches.size:
             return after
-        rows = self.method.apart(added, self.everyone, self.consensus)
-        return replace(after, adapter=self.adapter.joined(rows))
+        rows, evidence = self.method.apart(added, self.everyone, self.consensus)
+        return replace(
+            after, adapter=self.adapter.joined(rows), evidence=self.evidence.joined(evidence)
+        )
 
     def refitted(self, more: Moments, method: Method) -> Fit:
         """Add cells and fit all batches together."""
@@ -279,8 +294,13 @@ class Fit(Facts):
         """
         moments = self.moments.drop(batch)
         if batch in self.added.batches.tolist():
-            adapter = self.adapter.without(batch)
-            return replace(self, added=self.added.drop(batch), moments=moments, adapter=adapter)
+            return replace(
+                self,
+                added=self.added.drop(batch),
+                moments=moments,
+                adapter=self.adapter.without(batch),
+                evidence=self.evidence.without(batch),
+            )
         if self.reference.batches.size == 1:
             raise BadValue(
                 f"Expected at least one more batch in the reference, found that {batch!r} is its last; "
@@ -288,10 +308,11 @@ class Fit(Facts):
             )
         self._check_own("forget a batch of the reference")
         base = Fit.of(self.method, self.reference.drop(batch))
-        adapter = base.adapter
+        adapter, evidence = base.adapter, base.evidence
         if self.added.batches.size:
-            adapter = adapter.joined(self.method.apart(self.added, base.everyone, base.consensus))
-        return replace(base, added=self.added, moments=moments, adapter=adapter)
+            rows, known = self.method.apart(self.added, base.everyone, base.consensus)
+            adapter, evidence = adapter.joined(rows), evidence.joined(known)
+        return replace(base, added=self.added, moments=moments, adapter=adapter, evidence=evidence)
 
     def _check_own(self, what: str) -> None:
         _, others = self.elsewhere

@@ -8,7 +8,7 @@ import pandas as pd
 from ..kernels.arrays import Floats
 from .moments import Moments
 
-__all__ = ["displacement", "movement"]
+__all__ = ["displacement", "length", "movement"]
 
 
 def displacement(rows: Moments, scale: Floats, shift: Floats) -> Floats:
@@ -17,6 +17,15 @@ def displacement(rows: Moments, scale: Floats, shift: Floats) -> Floats:
     share = (rows.n / rows.by_batch.n[rows.batch])[:, None]
     mean_displacement: Floats = np.add.reduceat(share * v, rows.start[:-1])
     return mean_displacement
+
+
+def length(rows: Moments, v: Floats) -> Floats:
+    """(B,) root mean squared length of displacements ``v`` (R, d) of rows, weighted by cells."""
+    # A power of two: no square overflows, and no bit depends on the other batches.
+    size = np.ldexp(1.0, np.frexp(np.abs(v).max(initial=0.0))[1] - 1)
+    share = rows.n / rows.by_batch.n[rows.batch]
+    squares = np.add.reduceat(share * ((v / size) ** 2).sum(1), rows.start[:-1])
+    return np.asarray(size * np.sqrt(squares))
 
 
 def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:

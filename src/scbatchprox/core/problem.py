@@ -73,9 +73,6 @@ class Target(Facts):
         (R, d) target position of the mean; :math:`\hat\mu` in every row for the paper's target.
     scale
         (R, d) :math:`r_b`.
-    final
-        Whether the adapter maps rows to the target exactly. Then the weights and rounds have been used to
-        find the target, and no solver applies them again.
 
     Examples
     --------
@@ -91,7 +88,6 @@ class Target(Facts):
     mean: Floats
     center: Floats
     scale: Floats
-    final: bool = False
 
     def _facts(self) -> str:
         return f"{count(len(self.mean), 'row')}, {count(self.mean.shape[1], 'coordinate')}"

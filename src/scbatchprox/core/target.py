@@ -10,6 +10,7 @@ import numpy as np
 from ..kernels.arrays import Ints
 from .adapter import Adapter
 from .anchors import Anchors
+from .evidence import Evidence, Trace
 from .exchange import Rounds
 from .labels import Labels
 from .moments import Moments, Pooled
@@ -47,10 +48,16 @@ class Cells(Protocol):
 
 
 class Aim(NamedTuple):
-    """A target, and the consensus that batches were registered to (``None`` without registration)."""
+    """A target, and how it was found if batches were registered; otherwise the rest is ``None``.
+
+    With ``evidence``, the rows of the adapter are those of the target: the weights and rounds have been used
+    to find it, and no solver applies them again.
+    """
 
     target: Target
-    consensus: Any
+    consensus: Any = None  # what batches were registered to
+    evidence: Evidence | None = None  # on each batch
+    trace: Trace | None = None  # of the rounds
 
 
 class TargetRule(Protocol):
@@ -99,6 +106,6 @@ class TargetRule(Protocol):
         consensus: Any,
         weights: Weights,
         rounds: int | None,
-    ) -> Target:
-        """Return the target of every row of new batches, given a fixed reference."""
+    ) -> Aim:
+        """Return the target of every row of new batches, given a fixed reference, and evidence on them."""
         ...

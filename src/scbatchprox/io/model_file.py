@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.adapter import Adapter
 from ..core.checks import plain, some_of
+from ..core.evidence import Evidence, Trace
 from ..core.fit import Fit, Method
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
@@ -28,6 +29,8 @@ __all__ = ["Saved", "checked", "load", "params_as_json", "params_from_json", "sa
 
 MOMENTS = ("batch", "n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
+TRACE = ("round", "matched", "agreement", "movement")
+EVIDENCE = (*Evidence.numbers(), "decision")
 CONSENSUS = ("origin", "mass", "total")
 POOLED = ("mean", "m2")
 
@@ -56,7 +59,7 @@ def save(
         tensors |= {f"{part}.{name}": getattr(moments, name) for name in MOMENTS}
         if moments.anchors is not None:
             tensors[f"{part}.anchor"] = moments.anchors
-    tensors |= {f"history.{name}": getattr(fit.history, name) for name in HISTORY}
+    tensors |= {f"history.{name}": values for name, values in vars(fit.history).items()}
     extra: dict[str, Any] = {
         "params": params_as_json(params),
         "method": _method_as_json(fit.method),
@@ -65,6 +68,9 @@ def save(
         "reference": fit.reference.batches.tolist(),
         "added": fit.added.batches.tolist(),
     }
+    if fit.evidence.batches.size:
+        tensors |= {f"evidence.{name}": getattr(fit.evidence, name) for name in EVIDENCE}
+        extra["evidence"] = fit.evidence.batches.tolist()
     consensus: Consensus | None = fit.consensus
     if consensus is not None:
         tensors |= {f"consensus.{name}": getattr(consensus, name) for name in CONSENSUS}
@@ -120,10 +126,11 @@ def _saved(stored: store.Stored) -> Saved:
         **parts,
         method=method_of(**method, consensus=consensus),
         adapter=Adapter.from_tensors(stored.batches, tensors),
-        history=History(*(tensors[f"history.{name}"] for name in HISTORY)),
+        history=_history(tensors),
         converged=bool(known["converged"]),
         consensus=consensus,
         pooled=_pooled(stored),
+        evidence=_evidence(stored),
     )
     for part in (fit.moments, fit.reference, fit.added):
         if part.batches.size:
@@ -195,6 +202,26 @@ def _moments(tensors: Mapping[str, np.ndarray], part: str, batches: np.ndarray) 
     rows = store.row_map(tensors, f"{part}.", batches.size)
     n, mean, m2 = (tensors[f"{part}.{name}"] for name in MOMENTS[1:])
     return Moments(batches, rows, n, mean, m2, tensors.get(f"{part}.anchor"))
+
+
+def _history(tensors: Mapping[str, np.ndarray]) -> History | Trace:
+    """Return the rounds: those of a solver, also for any target of earlier versions, or a trace."""
+    if "history.matched" in tensors:
+        return Trace(*(tensors[f"history.{name}"] for name in TRACE))
+    return History(*(tensors[f"history.{name}"] for name in HISTORY))
+
+
+def _evidence(stored: store.Stored) -> Evidence:
+    """Return the saved evidence; there is none of the moment target, and in files of earlier versions."""
+    if "evidence" not in stored.params:
+        return Evidence.none()
+    batches = np.array(stored.params["evidence"], dtype=stored.batches.dtype)
+    unknown = batches[~np.isin(batches, stored.batches)]
+    if unknown.size or not (batches[1:] > batches[:-1]).all():
+        raise BadValue(
+            f"Expected evidence on batches of the model, sorted, found {some_of(batches.tolist())}."
+        )
+    return Evidence(batches, *(stored.tensors[f"evidence.{name}"] for name in EVIDENCE))
 
 
 def _consensus(stored: store.Stored) -> Consensus | None:

@@ -14,9 +14,22 @@ from ..errors import BadKey, BadType, BadValue
 from ..kernels.arrays import Floats
 
 __all__ = [
-    "AdapterRows", "Record", "adapter_of", "diagnosis_of", "history_of", "is_anndata", "movement_of",
-    "record_of",
+    "REGISTERED", "SOLVED", "AdapterRows", "Record", "adapter_of", "diagnosis_of", "history_of",
+    "is_anndata", "movement_of", "record_of",
 ]  # fmt: skip
+
+
+#: Columns of the rounds of a solver and of a registration, and what they are.
+SOLVED = {
+    "objective": "objective",
+    "distance": "distance of a cell to its target",
+    "step": "change of the adapter in the round",
+}
+REGISTERED = {
+    "matched": "part of a batch that met others",
+    "movement": "how far populations have moved",
+    "agreement": "agreement of displacements",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +160,11 @@ def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
         found = found.frame()
     if not isinstance(found, Mapping | pd.DataFrame):
         raise BadType(
-            f"Expected an AnnData, a fitted BatchProx or a History, found {type(data).__name__}."
+            f"Expected an AnnData, a fitted BatchProx, a History or a Trace, found {type(data).__name__}."
         )
     table = pd.DataFrame(found)
-    _require(table, ["round", "objective", "distance", "step"], "model.history_")
+    columns = [["round", *panels] for panels in (SOLVED, REGISTERED)]
+    _require(table, columns["matched" in table], "model.history_")
     return table
 
 

@@ -11,19 +11,12 @@ from ..core.shown import count
 from ..errors import BadValue
 from ..kernels.arrays import Floats
 from .canvas import COLOURS, check_save, finish, panels
-from .given import history_of
+from .given import REGISTERED, SOLVED, history_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["history"]
-
-#: Columns of a history, and what they are.
-PANELS = {
-    "objective": "objective",
-    "distance": "distance of a cell to its target",
-    "step": "change of the adapter in the round",
-}
 
 
 def history(
@@ -34,16 +27,18 @@ def history(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Any:
-    """Draw the rounds of a fit: the objective, the distance to the target, and the change in each round.
+    """Draw the rounds of a fit.
 
-    Of some fits only the start and the end are known: those with the population target, and those to the
-    fixed point (``rounds=None``). They are drawn as two bars with numbers.
+    Of a solver: the objective, the distance to the target, and the change in each round. Of a registration:
+    how much of a batch met others, how far populations have moved, and how well displacements agree.
+    Of some fits only the start and the end are known: those to the fixed point (``rounds=None``), and those
+    with the population target of earlier versions. They are drawn as two bars with numbers.
 
     Parameters
     ----------
     data
         An AnnData that :func:`scbatchprox.refine` wrote to, a fitted :class:`scbatchprox.BatchProx`, a
-        :class:`scbatchprox.History`, or its table.
+        :class:`scbatchprox.History`, a :class:`scbatchprox.Trace`, or its table.
     key
         The record in ``uns``; by default the only one.
     ax, show, save
@@ -69,9 +64,14 @@ def history(
     grid = panels(ax, (1, 3), (11, 3.2), show)
     rounds = table["round"].to_numpy(float)
     ends_only = len(rounds) == 2 and rounds[1] != rounds[0] + 1
-    for axes, (name, title), colour in zip(grid[0], PANELS.items(), COLOURS, strict=False):
+    panels_of = REGISTERED if "matched" in table else SOLVED
+    for axes, (name, title), colour in zip(grid[0], panels_of.items(), COLOURS, strict=False):
         values = table[name].to_numpy(float)
-        if ends_only:
+        if np.isnan(values).all():
+            axes.text(0.5, 0.5, "not known", ha="center", transform=axes.transAxes, color="0.4")
+            axes.set_xticks([])
+            axes.set_yticks([])
+        elif ends_only:
             _ends(axes, rounds[1], values, colour)
             title = title.replace("in the round", "from start to end")
         else:
@@ -80,7 +80,9 @@ def history(
             _rounds(axes, rounds, values, use, colour)
             if name == "step" and 0 < 10 * values[use].min(initial=np.inf) < values.max():
                 axes.set_yscale("log")
-            elif name != "objective":
+            elif name == "matched":
+                axes.set_ylim(0, 1.05)
+            elif name not in ("objective", "agreement"):
                 axes.set_ylim(0, 1.08 * values.max() or 1.0)
         axes.set_title(title, fontsize=10)
         axes.grid(axis="y", color="0.9", linewidth=0.8)

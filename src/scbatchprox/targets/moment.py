@@ -98,7 +98,7 @@ class MomentTarget(Changed):
     ) -> Rounds[Aim]:
         """Return the target of batches that are fitted together; the solver uses weights and rounds."""
         yield from ()  # ``pooled`` has all sums
-        return Aim(self(moments, pooled), None)
+        return Aim(self(moments, pooled))
 
     def join(
         self,
@@ -107,6 +107,6 @@ class MomentTarget(Changed):
         consensus: Any = None,
         weights: Weights | None = None,
         rounds: int | None = None,
-    ) -> Target:
+    ) -> Aim:
         """Return the target of new batches: the moments of the reference."""
-        return self(moments, pooled)
+        return Aim(self(moments, pooled))

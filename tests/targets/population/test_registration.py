@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from registration_data import SETTINGS, Planted, Server, Site, register
+from registration_data import SETTINGS, Planted, Server, Site, register, register_to
 from scbatchprox.targets.population.batches import spacing, spacing_sums
 from scbatchprox.targets.population.consensus import Strengths
-from scbatchprox.targets.population.registration import register_to
 
 USUAL = Strengths(0.2, 0.2)
 WIDE = 1e9  # a variance so large that it does not limit the spacing

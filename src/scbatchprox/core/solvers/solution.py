@@ -12,6 +12,7 @@ import pandas as pd
 from ...errors import BadValue
 from ...kernels.arrays import Floats
 from ...progress import Progress, silent
+from ..evidence import Trace
 from ..labels import Labels
 from ..problem import Problem, Rows
 from ..shown import Facts, count
@@ -101,7 +102,7 @@ class Solution(Facts):
     scale, shift
         (B, d) each.
     history
-        Per round.
+        Per round: of a solver, or the trace of a registration.
     converged
         Whether another round would change the adapter by less than one part in a million. ``False`` is
         not a failure: few rounds keep the refinement conservative.
@@ -121,7 +122,7 @@ class Solution(Facts):
 
     scale: Floats
     shift: Floats
-    history: History
+    history: History | Trace
     converged: bool
 
     def _facts(self) -> str:

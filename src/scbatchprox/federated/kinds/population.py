@@ -1,8 +1,9 @@
 r"""The population target at several sites: every sum of the registration is a round.
 
 A site finds the populations of its own batches. A round adds, for each of S seedings and K centres, the
-weight of the populations at the centre and their weighted positions: :math:`S K (d + 1)` numbers. A centre
-with one population shows its mean to all who can read the sums: see :mod:`scbatchprox.federated.disclosure`.
+weight of the populations at the centre and their weighted positions: :math:`S K (d + 1)` numbers, and two
+more for the trace. A centre with one population shows its mean to all who can read the sums: see
+:mod:`scbatchprox.federated.disclosure`.
 
 Positions are relative to the mean of all cells, in units of about the spacing of populations. A site's
 numbers are exact to :math:`2^{-72}`, and must be below :math:`2^{39}`, about 5e11: for a site with 1,000

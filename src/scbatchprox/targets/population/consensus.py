@@ -175,6 +175,16 @@ class Stack:
         goal += v
         return self._field(v, goal, self.weight * evidence, strengths, smooth)
 
+    def met(self, own: Sums, all_sums: Sums) -> Floats:
+        """(S, B) part of each batch, 0 to 1, that lies where other batches are.
+
+        It is the mean closeness of the batch to the others at each centre, weighted by its mass there.
+        """
+        rest = all_sums.without(own)
+        apart = np.where(rest.nonempty[..., None], rest.mean - own.mean, np.inf)
+        near = np.exp(-np.einsum("sbkd,sbkd->sbk", apart, apart) / self.unit)
+        return np.asarray((own.mass * near).sum(2) / np.maximum(own.mass.sum(2), NONE))
+
     def nearest(self, v: Floats, centres: Sums) -> tuple[Floats, np.ndarray]:
         """(S, B, P) distances of populations to the nearest centre, in units of the spacing, and its number.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...core.checks import overflow_error
+from ...core.evidence import Trace
 from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
 from ...core.moments import Pooled
 from ...errors import BadValue
@@ -20,8 +21,9 @@ from .run import Run
 from .settings import PopulationSettings
 from .start import starting_shifts
 from .sums import Sums
+from .traced import mean_displacement, mean_matched, traced
 
-__all__ = ["Consensus", "Matches", "matches", "register", "register_to"]
+__all__ = ["Consensus", "Matches", "Registered", "matches", "register", "register_to"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,15 @@ class Matches(NamedTuple):
     fit: Floats  # (B,) how well each batch fits the others without its displacement, 0 to 2
 
 
+class Registered(NamedTuple):
+    """Batches that are registered to each other."""
+
+    displacement: Floats  # (P, d) of populations
+    consensus: Consensus
+    matched: Floats  # (B,) part of each batch that met other batches in the last round
+    trace: Trace
+
+
 class _Frame(NamedTuple):
     """What all batches have in common: their numbers, the origin, and the unit of squared lengths."""
 
@@ -93,8 +104,8 @@ def register(
     rounds: int,
     seed: int = 0,
     pooled: Pooled | None = None,
-) -> Rounds[tuple[Floats, Consensus]]:
-    """Register batches to each other: displacements (P, d) of their populations, and the consensus.
+) -> Rounds[Registered]:
+    """Register batches to each other.
 
     Every sum over batches is yielded, so that batches at other sites can be added to it.
 
@@ -116,13 +127,17 @@ def register(
     # changes no bit of the result.
     size = _power_of_two(math.sqrt(unit))
     batches = Batches((X - origin) / size, n, start, unit / size**2, settings, everyone)
-    runs = yield from on_one_blas_thread(_runs(batches, strengths, rounds, seed))
-    displacement = size * np.mean(np.concatenate([run.displacement for run in runs]), axis=0)
+    runs, trace = yield from on_one_blas_thread(_runs(batches, strengths, rounds, seed))
     K = max(run.all_sums.mass.shape[1] for run in runs)
     found = [run.all_sums.padded(K) for run in runs]
     mass, total = (np.concatenate(part) for part in zip(*found, strict=True))
     one_each = everyone.n_populations == everyone.n_batches
-    return displacement, Consensus(settings, origin, unit, mass, size * total, one_each)
+    return Registered(
+        size * mean_displacement(runs),
+        Consensus(settings, origin, unit, mass, size * total, one_each),
+        mean_matched(runs),
+        replace(trace, movement=size * trace.movement),
+    )
 
 
 def _frame(
@@ -156,14 +171,17 @@ def _frame(
     return _Frame(everyone, origin, unit)
 
 
-def _runs(batches: Batches, strengths: Strengths, rounds: int, seed: int) -> Rounds[list[Run]]:
+def _runs(
+    batches: Batches, strengths: Strengths, rounds: int, seed: int
+) -> Rounds[tuple[list[Run], Trace]]:
     seeds = np.arange(seed, seed + batches.settings.seedings)
     begin = yield from starting_shifts(batches, strengths, seed)
     runs = [
-        Run(batches, begin, strengths, part).iterate(rounds)
+        Run(batches, begin, strengths, part)
         for part in np.split(seeds, len(seeds) if batches.many else 1)
     ]
-    return (yield from joined(runs, on_threads=batches.many))
+    together = joined([run.iterate(rounds) for run in runs], on_threads=batches.many)
+    return runs, (yield from traced(together, runs, batches))
 
 
 def _power_of_two(x: float) -> float:
@@ -173,15 +191,18 @@ def _power_of_two(x: float) -> float:
 
 def register_to(
     consensus: Consensus, X: Floats, n: Ints, strengths: Strengths, rounds: int
-) -> Floats:
-    """Displacements (P, d) of one batch with populations at ``X``, to a fixed consensus."""
+) -> tuple[Floats, Floats]:
+    """Displacements (P, d) of one batch with populations at ``X``, to a fixed consensus.
+
+    And the part (1,) of the batch that met the consensus.
+    """
     edges = np.array([0, len(X)])
     batches = Batches(X - consensus.origin, n, edges, consensus.unit, consensus.settings)
     with one_numpy_thread():
         begin = alone(starting_shifts(batches, strengths, 0, consensus.first))
         seeds = np.arange(len(consensus.mass))
         run = alone(Run(batches, begin, strengths, seeds, consensus.sums).iterate(rounds))
-    return np.asarray(run.displacement.mean(0))
+    return mean_displacement([run]), mean_matched([run])
 
 
 def matches(

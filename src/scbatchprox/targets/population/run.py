@@ -33,6 +33,8 @@ class Run:
         For each stack, the weights of its populations at the centres.
     all_sums
         (S, K) sums of all batches at the centres.
+    done, matched
+        Rounds so far, and (B, S) which part of each batch met other batches in the last of them.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Run:
             for stack, shift in zip(batches.stacks, batches.in_stacks(start), strict=True)
         ]
         self.fields = [np.zeros((len(seeds), *stack.x.shape)) for stack in self.stacks]
+        self.done, self.matched = 0, np.zeros((len(start), len(seeds)))
 
     def iterate(self, rounds: int) -> Rounds[Self]:
         """Run the coarse rounds, in which batches only shift, then ``rounds`` with a smooth part.
@@ -72,6 +75,11 @@ class Run:
                     self.stacks, self.fields, self.assignments, strict=True
                 )
             ]
+            self.matched = self.batches.by_batch([
+                stack.met(assigned.own, self.all_sums).T
+                for stack, assigned in zip(self.stacks, self.assignments, strict=True)
+            ])  # fmt: skip
+            self.done += 1
             centres = self.all_sums
         # Final sums: fits are computed from them, and later batches are registered to them.
         yield from self._exchange(

@@ -9,9 +9,11 @@ import numpy as np
 
 from ...core.anchors import Anchors
 from ...core.checks import check_whole, warn_user
+from ...core.evidence import Decision, Evidence, Trace
 from ...core.exchange import Rounds
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
+from ...core.movement import length
 from ...core.problem import Target, Weights
 from ...core.shown import Changed
 from ...core.target import Aim, Cells
@@ -21,7 +23,7 @@ from ..moment import MomentTarget
 from .consensus import Strengths
 from .find import anchors_for
 from .gather import gathered, given
-from .registration import Consensus, register, register_to
+from .registration import Consensus, Registered, register, register_to
 from .settings import PopulationSettings
 
 __all__ = ["PopulationTarget"]
@@ -130,16 +132,22 @@ class PopulationTarget(Changed):
         """Register batches to each other."""
         assert rounds is not None  # Method rejects None
         if not _moves(weights, rounds):
-            return Aim(self._target(moments, np.zeros_like(moments.mean)), None)
-        shift, consensus = yield from self.registered(moments, weights, rounds, pooled)
-        if consensus.one_each:
-            return Aim(_MEAN_ONLY(moments, pooled), consensus)
-        return Aim(self._target(moments, shift), consensus)
+            return self._unmoved(moments)
+        found = yield from self._register(moments, weights, rounds, pooled)
+        if found.consensus.one_each:
+            return Aim(_MEAN_ONLY(moments, pooled), found.consensus)
+        return self._aim(moments, *found)
 
     def registered(
         self, moments: Moments, weights: Weights, rounds: int, pooled: Pooled | None = None
     ) -> Rounds[tuple[Floats, Consensus]]:
         """Displacements (R, d) of the populations of batches that are registered to each other."""
+        found = yield from self._register(moments, weights, rounds, pooled)
+        return found.displacement, found.consensus
+
+    def _register(
+        self, moments: Moments, weights: Weights, rounds: int, pooled: Pooled | None
+    ) -> Rounds[Registered]:
         return register(
             moments.mean,
             moments.n,
@@ -159,11 +167,11 @@ class PopulationTarget(Changed):
         consensus: Consensus | None,
         weights: Weights,
         rounds: int | None,
-    ) -> Target:
+    ) -> Aim:
         """Register one batch to a fixed consensus."""
         assert rounds is not None
         if not _moves(weights, rounds):
-            return self._target(moments, np.zeros_like(moments.mean))
+            return self._unmoved(moments)
         if consensus is None:
             raise BadValue(
                 "Expected the consensus that the reference was registered to, found none: the model was "
@@ -171,10 +179,10 @@ class PopulationTarget(Changed):
                 "(policy='refit')."
             )
         if consensus.one_each and moments.one_each:
-            return _MEAN_ONLY(moments, pooled)
+            return Aim(_MEAN_ONLY(moments, pooled))
         strengths = self._strengths(weights)
-        shift = register_to(consensus, moments.mean, moments.n, strengths, rounds)
-        return self._target(moments, shift)
+        shift, matched = register_to(consensus, moments.mean, moments.n, strengths, rounds)
+        return self._aim(moments, shift, None, matched)
 
     def _strengths(self, weights: Weights) -> Strengths:
         evidence = weights.lambda_target / DEFAULT_WEIGHTS.lambda_target
@@ -183,13 +191,29 @@ class PopulationTarget(Changed):
             self.settings.damping * (weights.mu / DEFAULT_WEIGHTS.mu) / evidence,
         )
 
-    def _target(self, moments: Moments, displacement: Floats) -> Target:
-        """The final target of displaced rows: the registration has already applied the penalties."""
+    def _unmoved(self, moments: Moments) -> Aim:
+        unknown = np.full(moments.batches.size, np.nan)
+        trace = Trace.of([np.nan], [0.0])
+        return self._aim(moments, np.zeros_like(moments.mean), None, unknown, trace)
+
+    def _aim(
+        self,
+        moments: Moments,
+        displacement: Floats,
+        consensus: Consensus | None,
+        matched: Floats,
+        trace: Trace | None = None,
+    ) -> Aim:
+        """Rows that are displaced: the registration has already applied the penalties."""
         rows = self.rows(moments)
         if not self.conditioned:
             share = (moments.n / rows.n[moments.batch])[:, None]
             displacement = np.add.reduceat(share * displacement, moments.start[:-1])
-        return Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean), final=True)
+        target = Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean))
+        removed = length(rows, displacement)
+        decision = np.where(removed > 0, Decision.REMOVED, Decision.NO_EFFECT)
+        evidence = Evidence.of(rows.batches, decision, matched=matched, removed=removed)
+        return Aim(target, consensus, evidence, trace)
 
 
 #: The equivalent target for batches with one population each.
