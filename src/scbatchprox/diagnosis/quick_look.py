@@ -20,7 +20,7 @@ from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans, plus_plus
 from ..kernels.threads import one_numpy_thread
-from ..targets.population.consensus import squares
+from ..targets.population.meeting import squares
 from .limits import MIN_CELLS
 
 __all__ = ["QuickLook", "quick_composition", "quick_look", "quick_sample_sizes"]

@@ -20,6 +20,7 @@ from ..errors import BadType, BadValue, InputError
 from ..targets.by_name import TARGETS
 from ..targets.method import method_of
 from ..targets.moment import MomentTarget
+from ..targets.population.copies import Turning
 from ..targets.population.registration import Consensus
 from ..targets.population.settings import PopulationSettings
 from . import store
@@ -31,7 +32,8 @@ MOMENTS = ("batch", "n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
 TRACE = ("round", "matched", "agreement", "movement")
 EVIDENCE = (*Evidence.numbers(), "decision")
-CONSENSUS = ("origin", "mass", "total")
+CONSENSUS = ("origin", "mass", "total", "cells")
+TURNING = ("into", "back")
 POOLED = ("mean", "m2")
 
 
@@ -74,9 +76,11 @@ def save(
     consensus: Consensus | None = fit.consensus
     if consensus is not None:
         tensors |= {f"consensus.{name}": getattr(consensus, name) for name in CONSENSUS}
+        tensors |= {f"consensus.{name}": getattr(consensus.turning, name) for name in TURNING}
         extra["consensus"] = {
-            "unit": consensus.unit,
-            "one_each": consensus.one_each,
+            "variance": consensus.variance,
+            "together": consensus.together,
+            "smooth": consensus.smooth,
             "settings": consensus.settings.to_json(),
         }
     if fit.pooled is not None:
@@ -225,18 +229,27 @@ def _evidence(stored: store.Stored) -> Evidence:
 
 
 def _consensus(stored: store.Stored) -> Consensus | None:
-    """Return the saved consensus; ``None`` for the moment target, and in files of version 0.1.0."""
-    if "consensus" not in stored.params:
+    """Return the saved consensus; ``None`` for the moment target, and in files of versions 0.1.0 and 0.2.0.
+
+    That of 0.2.0 was made without evidence, so no batch is compared with it.
+    """
+    known = stored.params.get("consensus")
+    if known is None or "variance" not in known:
         return None
-    known = stored.params["consensus"]
-    origin, mass, total = (stored.tensors[f"consensus.{name}"] for name in CONSENSUS)
-    settings = PopulationSettings.from_json(known["settings"])
-    if mass.ndim != 2 or origin.ndim != 1 or total.shape != (*mass.shape, *origin.shape):
+    origin, mass, total, cells = (stored.tensors[f"consensus.{name}"] for name in CONSENSUS)
+    turning = Turning(*(stored.tensors[f"consensus.{name}"] for name in TURNING))
+    d, q = turning.into.shape
+    shapes = [part.shape for part in (origin, mass, total, cells, *turning)]
+    K = mass.size
+    if shapes != [(d,), (K,), (K, d), (K,), (d, q), (q, d)]:
         raise BadValue(
-            f"Expected a consensus of shapes (d,), (S, K) and (S, K, d), found {origin.shape}, "
-            f"{mass.shape} and {total.shape}."
+            f"Expected a consensus of shapes (d,), (K,), (K, d), (K,), (d, q) and (q, d), found {shapes}."
         )
-    return Consensus(settings, origin, float(known["unit"]), mass, total, bool(known["one_each"]))
+    settings = PopulationSettings.from_json(known["settings"])
+    together, smooth = bool(known["together"]), bool(known["smooth"])
+    return Consensus(
+        settings, origin, float(known["variance"]), mass, total, cells, turning, together, smooth
+    )
 
 
 def _pooled(stored: store.Stored) -> Pooled | None:

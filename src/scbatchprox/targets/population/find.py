@@ -19,6 +19,10 @@ from .settings import PopulationSettings
 
 __all__ = ["anchors_for", "looked_at"]
 
+#: Fewest populations of a batch with as many cells.
+FEWEST = 2
+#: Rounds of k-means.
+KMEANS_ROUNDS = 8
 #: Cells whose median is the origin for the distances in a batch.
 MEDIAN_CELLS = 500
 #: Squared distance of a cell from there, at most: k-means computes distances in float32.
@@ -28,9 +32,9 @@ DEFAULTS = PopulationSettings()
 
 def n_populations(n_cells: Any, settings: PopulationSettings) -> Any:
     """Number of populations for a batch of ``n_cells`` cells."""
-    n = np.asarray(n_cells)
-    wanted = np.maximum(n // settings.cells, np.minimum(n // settings.small, settings.enough))
-    return np.minimum(np.clip(wanted, settings.fewest, settings.most), n)
+    n, half = np.asarray(n_cells), max(settings.cells // 2, 1)
+    wanted = np.maximum(n // settings.cells, np.minimum(n // half, settings.most // 3))
+    return np.minimum(np.clip(wanted, FEWEST, max(settings.most, FEWEST)), n)
 
 
 def looked_at(n_cells: Ints, settings: PopulationSettings = DEFAULTS) -> Ints:
@@ -81,9 +85,9 @@ def find_anchors(
             cells -= origin
             if not np.einsum("ij,ij->i", cells, cells).max() < LARGEST:
                 raise overflow_error()
-        X = _sorted_along_line(cells, seed).astype(np.float32)
+        X = _sorted_by_distance(cells).astype(np.float32)
         rng = np.random.default_rng(seed)
-        C = kmeans(X, np.ones(len(X)), int(k[b]), settings.find, rng, turn)
+        C = kmeans(X, np.ones(len(X)), int(k[b]), KMEANS_ROUNDS, rng, turn)
         return np.asarray(origin + C.astype(np.float64))
 
     with one_numpy_thread():
@@ -92,11 +96,11 @@ def find_anchors(
     return Anchors(sample.labels.batches[held], batch, np.concatenate(found))
 
 
-def _sorted_along_line(X: np.ndarray, seed: int) -> np.ndarray:
-    """Rows sorted by their projection on a random direction.
+def _sorted_by_distance(X: np.ndarray) -> np.ndarray:
+    """Rows sorted by their distance from the mean.
 
-    k-means draws its first centres by position in a list. A common shift, or tiny changes of the cells,
-    change the order of hashes completely, but not this order.
+    k-means draws its first centres by position in a list. This order does not depend on the order of cells,
+    nor on a shift or a turn of all cells.
     """
-    direction = np.random.default_rng(seed).normal(size=X.shape[1])
-    return X[np.argsort(np.einsum("ij,j->i", X, direction), kind="stable")]
+    about = X - X.mean(0)
+    return X[np.argsort(np.einsum("ij,ij->i", about, about), kind="stable")]

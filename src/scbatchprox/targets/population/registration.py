@@ -1,29 +1,34 @@
-"""Registration of batches to a consensus: all batches together, or one batch to a fixed consensus."""
+"""Registration of batches to a consensus: all batches together, or one batch to a fixed consensus.
+
+Every ``yield`` is a sum over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ...core.checks import overflow_error
-from ...core.evidence import Trace
+from ...core.evidence import Decision, Trace
 from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
 from ...core.moments import Pooled
 from ...errors import BadValue
 from ...kernels.arrays import Floats, Ints
 from ...kernels.threads import one_numpy_thread
-from .batches import Batches, Everyone, spacing, spacing_sums
-from .consensus import Strengths
-from .run import Run
+from .batches import Batches, Everyone
+from .copies import Turning
+from .field import Strengths
+from .run import Fixed, Look, Run
 from .settings import PopulationSettings
-from .start import starting_shifts
 from .sums import Sums
-from .traced import mean_displacement, mean_matched, traced
 
-__all__ = ["Consensus", "Matches", "Registered", "matches", "register", "register_to"]
+__all__ = ["Consensus", "Registered", "register", "register_to"]
+
+#: Batches without evidence leave, and the others are looked at again, at most this many times.
+LOOKS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,62 +41,47 @@ class Consensus:
         Of the registration.
     origin
         (d,) the mean of all cells, which positions are relative to.
-    unit
-        Squared spacing of populations, the unit of squared lengths.
+    variance
+        Within populations, per coordinate.
     mass, total
-        (S, K) and (S, K, d) for each of S seedings: the weight of all populations at each centre, and
-        their weighted positions. Centres without weight are padding.
-    one_each
-        Whether every batch was one population. Such batches are fitted by their means only.
+        (K,) and (K, d): the matched cells of all batches at each centre, and the sum of their positions.
+    cells
+        (K,) all cells nearest to each centre.
+    turning
+        The space in which copies of a batch are turned.
+    together
+        Whether the batches have evidence on average: then a later batch needs less.
+    smooth
+        Whether batches differ by more than shifts.
     """
 
     settings: PopulationSettings
     origin: Floats
-    unit: float
+    variance: float
     mass: Floats
     total: Floats
-    one_each: bool = False
+    cells: Floats
+    turning: Turning
+    together: bool
+    smooth: bool
 
     def __post_init__(self) -> None:
-        if not 0 < self.unit < math.inf:
-            raise BadValue(f"Expected a consensus with a unit > 0, found {self.unit!r}.")
-        if not all(np.isfinite(part).all() for part in (self.origin, self.mass, self.total)):
+        arrays = (self.origin, self.mass, self.total, self.cells, *self.turning)
+        if not all(np.isfinite(part).all() for part in arrays):
             raise BadValue("Expected a finite consensus, found NaN or infinity.")
+        if not 0 < self.variance < math.inf:
+            raise BadValue(f"Expected a consensus with a variance > 0, found {self.variance!r}.")
 
-    @property
-    def sums(self) -> Sums:
-        """The centres."""
-        return Sums(self.mass, self.total)
-
-    @property
-    def first(self) -> Sums:
-        """The centres of the first seeding."""
-        return Sums(self.mass[:1], self.total[:1])
-
-
-class Matches(NamedTuple):
-    """The centres near displaced populations."""
-
-    distance: Floats  # (P,) to the nearest centre that other batches have, in units of the spacing
-    centre: Ints  # (P,) the nearest centre, of the first seeding
-    fit: Floats  # (B,) how well each batch fits the others without its displacement, 0 to 2
 
 
 class Registered(NamedTuple):
-    """Batches that are registered to each other."""
+    """Batches that are registered to each other, or to a consensus."""
 
     displacement: Floats  # (P, d) of populations
-    consensus: Consensus
-    matched: Floats  # (B,) part of each batch that met other batches in the last round
+    numbers: dict[str, Floats]  # of the evidence, (B,) each
+    decision: Ints  # (B,)
     trace: Trace
-
-
-class _Frame(NamedTuple):
-    """What all batches have in common: their numbers, the origin, and the unit of squared lengths."""
-
-    everyone: Everyone
-    origin: Floats
-    unit: float
+    consensus: Consensus | None
 
 
 def register(
@@ -102,12 +92,10 @@ def register(
     settings: PopulationSettings,
     strengths: Strengths,
     rounds: int,
-    seed: int = 0,
+    force: bool = False,
     pooled: Pooled | None = None,
 ) -> Rounds[Registered]:
     """Register batches to each other.
-
-    Every sum over batches is yielded, so that batches at other sites can be added to it.
 
     Parameters
     ----------
@@ -117,71 +105,78 @@ def register(
         (B + 1,) the populations of batch b are ``start[b]`` to ``start[b + 1]``.
     within
         Sum of squared deviations from the means of populations, over all coordinates.
-    settings, strengths, rounds, seed
-        Constants, weights of the terms, rounds with a smooth part, seed of the centres.
+    settings, strengths, rounds, force
+        Constants, weights of the terms, rounds, and whether batches move without evidence of geometry.
     pooled
         Moments of all cells, if other sites hold some of the batches.
     """
-    everyone, origin, unit = yield from _frame(X, n, start, within, settings, pooled)
+    everyone, origin, size = yield from _frame(X, n, start, within, pooled)
     # Yielded positions have the size of numbers near 1, whatever the unit of the data. A power of two
     # changes no bit of the result.
-    size = _power_of_two(math.sqrt(unit))
-    batches = Batches((X - origin) / size, n, start, unit / size**2, settings, everyone)
-    runs, trace = yield from on_one_blas_thread(_runs(batches, strengths, rounds, seed))
-    K = max(run.all_sums.mass.shape[1] for run in runs)
-    found = [run.all_sums.padded(K) for run in runs]
-    mass, total = (np.concatenate(part) for part in zip(*found, strict=True))
-    one_each = everyone.n_populations == everyone.n_batches
-    return Registered(
-        size * mean_displacement(runs),
-        Consensus(settings, origin, unit, mass, size * total, one_each),
-        mean_matched(runs),
-        replace(trace, movement=size * trace.movement),
+    batches = Batches((X - origin) / size, n, start, everyone)
+    run = Run(batches, settings, strengths)
+    found = yield from on_one_blas_thread(_registered(run, rounds, force))
+    sums, cells = yield from on_one_blas_thread(run.final())
+    consensus = Consensus(
+        settings,
+        origin,
+        everyone.variance * size**2,
+        sums.mass,
+        size * sums.total,
+        cells,
+        found.look.turning,
+        found.together,
+        found.smooth,
     )
+    return _result(run, found, size, consensus)
+
+
+def register_to(
+    consensus: Consensus,
+    X: Floats,
+    n: Ints,
+    strengths: Strengths,
+    rounds: int,
+    force: bool = False,
+) -> Registered:
+    """Register one batch with populations at ``X`` to a fixed consensus."""
+    size = _power_of_two(math.sqrt(consensus.variance))
+    everyone = Everyone(float(n.sum() + consensus.mass.sum()), 2.0, consensus.variance / size**2)
+    batches = Batches((X - consensus.origin) / size, n, np.array([0, len(X)]), everyone)
+    sums = Sums(consensus.mass, consensus.total / size)
+    fixed = Fixed(sums, consensus.cells, consensus.turning)
+    run = Run(batches, consensus.settings, strengths, fixed)
+    with one_numpy_thread():
+        found = alone(_registered(run, rounds, force, consensus))
+    return _result(run, found, size, consensus)
 
 
 def _frame(
-    X: Floats,
-    n: Ints,
-    start: Ints,
-    within: float,
-    settings: PopulationSettings,
-    pooled: Pooled | None,
-) -> Rounds[_Frame]:
-    """The origin and unit of all batches: the first sum."""
+    X: Floats, n: Ints, start: Ints, within: float, pooled: Pooled | None
+) -> Rounds[tuple[Everyone, Floats, float]]:
+    """What all batches have in common: numbers, the origin, and the unit of lengths. The first sum."""
     about, size = np.zeros(X.shape[1]), 1.0
     if pooled is not None:  # then nothing cancels, and sums have the size of numbers of cells
         about, size = pooled.mean, _power_of_two(math.sqrt(pooled.var.mean()))
-    squares, cells = spacing_sums(X, n, start)
-    counts = [n.sum(), len(start) - 1, len(X), cells]
     with np.errstate(over="ignore", invalid="ignore"):
         offset = ((X - about) * n[:, None]).sum(0)
-    if not np.isfinite(offset).all():
+        squared = float((n @ (X - about) ** 2).sum())
+    if not (np.isfinite(offset).all() and math.isfinite(squared)):
         raise overflow_error()
-    sums = yield np.array([*counts, squares / size**2, within / size**2, *(offset / size)])
-    everyone, cells = Everyone(*sums[:3].tolist()), float(sums[3])
-    if pooled is not None and everyone[:2] != (pooled.n_cells, pooled.n_batches):
+    scaled = [within / size**2, squared / size**2]
+    sums = yield np.array([n.sum(), len(start) - 1, *scaled, *(offset / size)])
+    n_cells, n_batches = sums[:2].tolist()
+    if pooled is not None and (n_cells, n_batches) != (pooled.n_cells, pooled.n_batches):
         raise BadValue(
             f"Expected the populations of all batches for target='population' ({pooled.n_cells:,} cells "
-            f"in {pooled.n_batches:,} batches), found {everyone.n_cells:,.0f} in {everyone.n_batches:,.0f}."
+            f"in {pooled.n_batches:,} batches), found {n_cells:,.0f} in {n_batches:,.0f}."
         )
-    origin = about + size * sums[6:] / everyone.n_cells
-    variance = size**2 * float(sums[5]) / everyone.n_cells
-    unit = spacing(size**2 * float(sums[4]), cells, variance, settings)
-    return _Frame(everyone, origin, unit)
-
-
-def _runs(
-    batches: Batches, strengths: Strengths, rounds: int, seed: int
-) -> Rounds[tuple[list[Run], Trace]]:
-    seeds = np.arange(seed, seed + batches.settings.seedings)
-    begin = yield from starting_shifts(batches, strengths, seed)
-    runs = [
-        Run(batches, begin, strengths, part)
-        for part in np.split(seeds, len(seeds) if batches.many else 1)
-    ]
-    together = joined([run.iterate(rounds) for run in runs], on_threads=batches.many)
-    return runs, (yield from traced(together, runs, batches))
+    d = X.shape[1]
+    inner, all_squares = size**2 * sums[2:4] / (n_cells * d)
+    origin = about + size * sums[4:] / n_cells
+    variance = float(inner) or float(all_squares) or 1.0
+    unit = _power_of_two(math.sqrt(variance))
+    return Everyone(n_cells, n_batches, variance / unit**2), origin, unit
 
 
 def _power_of_two(x: float) -> float:
@@ -189,43 +184,104 @@ def _power_of_two(x: float) -> float:
     return math.ldexp(1.0, math.frexp(x)[1]) if x > 0 else 1.0
 
 
-def register_to(
-    consensus: Consensus, X: Floats, n: Ints, strengths: Strengths, rounds: int
-) -> tuple[Floats, Floats]:
-    """Displacements (P, d) of one batch with populations at ``X``, to a fixed consensus.
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What a registration found out about batches."""
 
-    And the part (1,) of the batch that met the consensus.
+    look: Look
+    evidence: Floats  # (B,)
+    alone: np.ndarray  # (B,) batches without evidence
+    smooth_part: np.ndarray  # (B,) batches with a smooth part
+    together: bool
+    smooth: bool
+
+
+def _registered(
+    run: Run, rounds: int, force: bool, consensus: Consensus | None = None
+) -> Rounds[_Found]:
+    """Shift batches, look whether there is evidence, and add a smooth part where there is."""
+    limit, B = run.settings.evidence, run.active.size
+    evidence, alone_ = np.full(B, np.nan), np.zeros(B, bool)
+    begin = yield from _start(run, rounds)
+    run.rounds.extend(begin.rounds)
+    for _ in range(LOOKS):
+        run.shift = np.where(run.active[:, None], begin.shift, 0.0)
+        yield from run.settle(rounds)
+        look = yield from run.look()
+        found = np.array([support.evidence for support in look.support])
+        found, together = yield from _compared(run, found, consensus)
+        evidence = np.where(run.active, found, evidence)
+        enough = limit / 2.0 if together else limit
+        refused = run.active & (found <= enough) & (not force)
+        (n_refused,) = yield np.array([float(refused.sum())])
+        if not n_refused:
+            break
+        alone_ |= refused
+        run.active = run.active & ~refused
+        run.shift = np.where(run.active[:, None], run.shift, 0.0)
+        (left,) = yield np.array([float(run.active.sum())])
+        if left < (1 if consensus else 2):
+            alone_ |= run.active
+            run.active, run.shift = np.zeros(B, bool), np.zeros_like(run.shift)
+            break
+    total, variance = look.smooth.total[run.active].sum(), (look.smooth.spread[run.active] ** 2).sum()
+    smooth = consensus.smooth if consensus else False
+    if consensus is None:
+        total, variance = (yield np.array([total, variance])).tolist()
+        smooth = total > run.settings.agreement * math.sqrt(variance)
+    moving = run.active & (look.smooth.z > 0) & smooth
+    if smooth:
+        yield from run.smooth(rounds, moving)
+    return _Found(look, evidence, alone_, moving, together, smooth)
+
+
+def _start(run: Run, rounds: int) -> Rounds[Run]:
+    """The better of two runs: from the given positions, and from a common mean."""
+    batches, fixed = run.batches, run.fixed
+    common = fixed.sums.total.sum(0) / fixed.sums.mass.sum() if fixed else 0.0
+    to_mean = common - batches.means()
+    runs = [
+        Run(batches, run.settings, run.strengths, fixed, shift)
+        for shift in (np.zeros_like(to_mean), to_mean)
+    ]
+    in_place, centred = yield from joined([one.fall(rounds) for one in runs], on_threads=False)
+    own = np.array([in_place.matched.sum(), centred.matched.sum()])
+    if fixed is None:
+        own = yield own
+    return centred if own[1] > run.settings.better * own[0] else in_place
+
+
+def _compared(
+    run: Run, evidence: Floats, consensus: Consensus | None
+) -> Rounds[tuple[Floats, bool]]:
+    """The evidence on each batch, and whether all have it together: in the geometric mean.
+
+    Two batches have one geometry to compare, so they have the same evidence.
     """
-    edges = np.array([0, len(X)])
-    batches = Batches(X - consensus.origin, n, edges, consensus.unit, consensus.settings)
-    with one_numpy_thread():
-        begin = alone(starting_shifts(batches, strengths, 0, consensus.first))
-        seeds = np.arange(len(consensus.mass))
-        run = alone(Run(batches, begin, strengths, seeds, consensus.sums).iterate(rounds))
-    return mean_displacement([run]), mean_matched([run])
+    if consensus is not None:
+        return evidence, consensus.together
+    logs = np.log(evidence[run.active])
+    total, number = (yield np.array([logs.sum(), float(logs.size)])).tolist()
+    mean = math.exp(total / max(number, 1.0))
+    if number == 2:
+        return np.full_like(evidence, mean), False
+    return evidence, mean > run.settings.evidence
 
 
-def matches(
-    consensus: Consensus, X: Floats, n: Ints, start: Ints, displacement: Floats, inside: np.ndarray
-) -> Matches:
-    """The centres of a consensus near populations that have moved by ``displacement``.
-
-    Batches that are ``inside`` (B,) contributed to the consensus. Their sums are subtracted before they are
-    compared with it.
-    """
-    batches = Batches(X - consensus.origin, n, start, consensus.unit, consensus.settings)
-    first = consensus.first
-    all_sums = Sums(first.mass[:, None], first.total[:, None])
-    distance, centre, fits = [], [], []
-    with one_numpy_thread():
-        for rows, members, stack in zip(batches.rows, batches.members, batches.stacks, strict=True):
-            v = displacement[rows][None]
-            own = stack.assigned(v, first, consensus.settings.temperature).own
-            part = inside[members].astype(float)[:, None]
-            rest = first.without(Sums(own.mass * part, own.total * part[..., None]))
-            distance.append(stack.nearest(v, rest)[0][0])
-            centre.append(stack.nearest(v, all_sums)[1][0])
-            fits.append(stack.fit(rest)[0])
-    return Matches(
-        batches.by_population(distance), batches.by_population(centre), batches.by_batch(fits)
+def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Registered:
+    moved = (run.shift != 0).any(1) | found.smooth_part
+    weak = found.evidence <= run.settings.evidence
+    decision = np.where(moved, np.where(weak, Decision.WEAK, Decision.REMOVED), Decision.NO_EFFECT)
+    decision = np.where(found.alone, Decision.ALONE, decision)
+    support, chance = np.array(found.look.support, float).reshape(-1, 2).T
+    numbers = {
+        "matched": run.matched,
+        "agreement": run.agreement,
+        "smooth": found.look.smooth.z,
+        "support": support,
+        "chance": chance,
+        "composition": found.look.composition,
+    }
+    return Registered(
+        size * run.displacement, numbers, decision.astype(np.int64), run.trace(size), consensus
     )

@@ -5,148 +5,361 @@ Every ``yield`` is a sum over all batches everywhere: see :mod:`scbatchprox.core
 
 from __future__ import annotations
 
-from typing import Self
+import math
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from ...core.evidence import Trace
 from ...core.exchange import Rounds
-from ...kernels.arrays import Floats, Ints
+from ...kernels.arrays import Floats
+from ...kernels.threads import parallel_map
+from .agreement import Agreement, shift_agreement, smooth_agreement
 from .batches import Batches
-from .consensus import Strengths
-from .sums import Sums, added
+from .copies import Support, Turning, supported
+from .field import Strengths, smooth_field
+from .meeting import Goals, Met, composition, spacing
+from .settings import PopulationSettings
+from .sums import NONE, Sums, added
 
-__all__ = ["Run"]
+__all__ = ["Fixed", "Look", "Run"]
+
+#: Steps of k-means after the centres are seeded.
+STEPS = 2
+#: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
+#: and a batch moves only if its centres agree.
+FALLING = 0.6
+#: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
+SEARCH = 5
+
+
+class Fixed(NamedTuple):
+    """A consensus that does not change."""
+
+    sums: Sums
+    cells: Floats  # (K,) of all batches, nearest to each centre
+    turning: Turning
+
+
+class Look(NamedTuple):
+    """What a look at the batches found."""
+
+    turning: Turning
+    support: list[Support]  # of each batch
+    smooth: Agreement  # (B,)
+    composition: Floats  # (B,)
+
+
+class _Exchanged(NamedTuple):
+    """The batches at the centres, and the sums of all."""
+
+    positions: list[Floats]
+    met: list[Met]
+    all_sums: Sums
+    unit: float  # squared spacing of the centres
+    more: list[Floats]  # other sums
 
 
 class Run:
-    """Rounds of registration from given shifts (B, d), for several seeds (S,) at once.
+    """The state of a registration, and its rounds.
 
-    Batches are registered to each other, or one batch to ``fixed`` sums (S, K).
+    Batches are registered to each other, or one batch to ``fixed`` sums.
 
     Attributes
     ----------
-    stacks
-        The batches, shifted to their start.
+    active
+        (B,) batches that take part in the consensus. Others do not move.
+    shift
+        (B, d) displacements of whole batches.
     fields
-        For each stack, (S, b, P, d) displacements relative to the start.
-    assignments
-        For each stack, the weights of its populations at the centres.
-    all_sums
-        (S, K) sums of all batches at the centres.
-    done, matched
-        Rounds so far, and (B, S) which part of each batch met other batches in the last of them.
+        For each stack, (b, P, d) what its populations move beyond that.
+    matched, agreement
+        (B,) part of each batch that met others in the last round, and the agreement of its centres.
+    rounds
+        For each round, sums over batches: active ones, matched, agreement, squared movement.
     """
 
     def __init__(
         self,
         batches: Batches,
-        start: Floats,
+        settings: PopulationSettings,
         strengths: Strengths,
-        seeds: Ints,
-        fixed: Sums | None = None,
+        fixed: Fixed | None = None,
+        shift: Floats | None = None,
     ) -> None:
-        self.batches, self.strengths, self.settings = batches, strengths, batches.settings
-        self.seeds, self.fixed, self.start = seeds, fixed, start
-        # Fields are relative to the start, so the identity term pulls batches to the start.
-        self.stacks = [
-            stack.shifted(shift)
-            for stack, shift in zip(batches.stacks, batches.in_stacks(start), strict=True)
+        self.batches, self.settings, self.strengths = batches, settings, strengths
+        self.fixed = fixed
+        B, d = batches.n_cells.size, batches.stacks[0].x.shape[2]
+        self.active = np.ones(B, bool)
+        self.shift = np.zeros((B, d)) if shift is None else shift.copy()
+        self.fields = [np.zeros_like(stack.x) for stack in batches.stacks]
+        self.matched, self.agreement = np.zeros(B), np.zeros(B)
+        self.rounds: list[Floats] = []
+        self._untold = False
+
+    @property
+    def positions(self) -> list[Floats]:
+        """For each stack, (b, P, d) displaced populations."""
+        shifts = self.batches.in_stacks(self.shift)
+        return [
+            stack.x + (shift[:, None] + v)
+            for stack, shift, v in zip(self.batches.stacks, shifts, self.fields, strict=True)
         ]
-        self.fields = [np.zeros((len(seeds), *stack.x.shape)) for stack in self.stacks]
-        self.done, self.matched = 0, np.zeros((len(start), len(seeds)))
-
-    def iterate(self, rounds: int) -> Rounds[Self]:
-        """Run the coarse rounds, in which batches only shift, then ``rounds`` with a smooth part.
-
-        Centres are seeded again every few rounds, unless they are fixed.
-        """
-        settings = self.settings
-        steps = [(t, False) for t in settings.coarse] + [(settings.temperature, True)] * rounds
-        centres = Sums(np.zeros((0, 0)), np.zeros((0, 0, 0)))
-        for count, (temperature, smooth) in enumerate(steps):
-            if self.fixed is not None:
-                centres = self.fixed
-            elif count % settings.renew == 0:
-                centres = yield from self._seeded(count)
-            yield from self._exchange(centres, temperature)
-            self.fields = [
-                stack.updated(field, assigned, self.all_sums, temperature, self.strengths, smooth)
-                for stack, field, assigned in zip(
-                    self.stacks, self.fields, self.assignments, strict=True
-                )
-            ]
-            self.matched = self.batches.by_batch([
-                stack.met(assigned.own, self.all_sums).T
-                for stack, assigned in zip(self.stacks, self.assignments, strict=True)
-            ])  # fmt: skip
-            self.done += 1
-            centres = self.all_sums
-        # Final sums: fits are computed from them, and later batches are registered to them.
-        yield from self._exchange(
-            centres if self.fixed is None else self.fixed, settings.temperature
-        )
-        return self
 
     @property
     def displacement(self) -> Floats:
-        """(S, P, d) displacements of all populations so far."""
-        shifts = self.batches.in_stacks(self.start)
-        parts = [
-            np.moveaxis(shift[:, None] + v, 0, 2)
-            for shift, v in zip(shifts, self.fields, strict=True)
+        """(P, d) displacements of all populations."""
+        parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
+        found = self.batches.by_population([shift[:, None] + v for shift, v in parts])
+        return np.asarray(found)
+
+    def trace(self, size: float) -> Trace:
+        """The rounds so far; ``size`` is the unit of lengths."""
+        start = np.array([0.0, 0.0, 0.0, 0.0])
+        number, matched, agreement, squared = np.array([start, *self.rounds]).T
+        number[0] = np.nan
+        movement = size * np.sqrt(squared / self.batches.everyone.n_cells)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return Trace.of(matched / number, movement, agreement / number)
+
+    def fall(self, rounds: int) -> Rounds[Self]:
+        """Rounds in which batches shift at a falling temperature."""
+        temperatures = self._temperatures(_falling(rounds))
+        centres = np.zeros((0, 0))
+        for count, temperature in enumerate(temperatures):
+            if count in (0, len(temperatures) - 2):
+                centres = yield from self._seeded()
+            centres = yield from self._shifted(centres, temperature)
+        return self
+
+    def settle(self, rounds: int) -> Rounds[Self]:
+        """Rounds in which a batch moves only if its centres agree."""
+        centres = yield from self._seeded()
+        for _ in range(max(1, rounds - _falling(rounds))):
+            temperature, limit = self.settings.temperature, self.settings.agreement
+            centres = yield from self._shifted(centres, temperature, limit)
+        return self
+
+    def look(self) -> Rounds[Look]:
+        """Compare every batch with the others, and with turned copies of itself."""
+        centres = yield from self._seeded()
+        counts = self._counts(centres)
+        more = [self._active(counts), *(self._covariances(centres) if self.fixed is None else [])]
+        found = yield from self._exchange(centres, self.settings.temperature, more)
+        everyone, *covariances = found.more
+        if self.fixed is not None:
+            everyone = everyone + self.fixed.cells
+        turning = Turning.of(*covariances) if self.fixed is None else self.fixed.turning
+        last = self.settings.temperature
+        temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
+
+        def support(item: tuple[int, int]) -> Support:
+            s, i = item
+            stack, own = self.batches.stacks[s], found.met[s].own
+            real = stack.cells[i] > 0
+            return supported(
+                found.positions[s][i, real],
+                stack.cells[i, real],
+                found.all_sums.without(Sums(own.mass[i], own.total[i])),
+                turning,
+                self.settings.copies,
+                temperatures,
+                found.unit,
+            )
+
+        members = self.batches.members
+        items = [(s, i) for s, group in enumerate(members) for i in range(group.size)]
+        each = parallel_map(support, items)
+        order = np.argsort(np.concatenate(members))
+        parts = [smooth_agreement(goals, found.unit) for goals in self._goals(found, found.unit)]
+        total, spread = (self.batches.by_batch(list(part)) for part in zip(*parts, strict=True))
+        compositions = [
+            composition(own, everyone - own * part[:, None], stack.cells)
+            for own, part, stack in zip(counts, self._parts(), self.batches.stacks, strict=True)
         ]
-        return np.asarray(np.moveaxis(self.batches.by_population(parts), 1, 0))
+        return Look(
+            turning, [each[i] for i in order], Agreement(total, spread),
+            self.batches.by_batch(compositions),
+        )  # fmt: skip
 
-    @property
-    def shift(self) -> Floats:
-        """(B, d) displacements, for the first seed, of batches that have only shifted so far."""
-        return self.start + self.batches.by_batch([field[0, :, 0] for field in self.fields])
+    def smooth(self, rounds: int, moving: np.ndarray) -> Rounds[Self]:
+        """Rounds in which the populations of some batches (B,) move by a smooth field beyond the shift."""
+        temperatures, centres = self._temperatures(rounds), np.zeros((0, 0))
+        parts = self.batches.in_stacks(moving)
+        for count, temperature in enumerate(temperatures):
+            if count in (0, len(temperatures) // 2):
+                centres = yield from self._seeded()
+            found, centres = yield from self._round(centres, temperature)
+            width = found.unit * temperature / self.settings.temperature
+            self._measure(self._goals(found, width))
+            for s, part in enumerate(parts):
+                if part.any():
+                    v = smooth_field(
+                        self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
+                        found.unit, width, self.strengths,
+                    )  # fmt: skip
+                    self.fields[s] = np.where(part[:, None, None], v, 0.0)
+        return self
 
-    def fits(self, shift: Floats, flip: Floats | None = None) -> Floats:
-        """(B,) how well each batch, shifted by ``shift`` (B, d), fits the other batches of this run.
+    def final(self) -> Rounds[tuple[Sums, Floats]]:
+        """Sums of all batches, moved or not, at new centres, and the cells nearest to each of them.
 
-        For the first seed. ``flip`` (d,) first mirrors it about its mean in the coordinates with -1.
+        Later batches are registered to these.
         """
-        parts = []
-        for stack, by, assigned in zip(
-            self.batches.stacks, self.batches.in_stacks(shift), self.assignments, strict=True
-        ):
-            unshifted = stack if flip is None else stack.mirrored(flip)
-            rest = self.all_sums.without(assigned.own)
-            parts.append(unshifted.shifted(by).fit(rest)[0])
-        return self.batches.by_batch(parts)
+        self.active = np.ones_like(self.active)
+        centres = yield from self._seeded()
+        counts = self._active(self._counts(centres))
+        found = yield from self._exchange(centres, self.settings.temperature, [counts])
+        return found.all_sums, found.more[0]
 
-    def _exchange(self, centres: Sums, temperature: float) -> Rounds[None]:
-        """Add up the sums of all batches: the only data that batches exchange in a round."""
-        self.assignments = [
-            stack.assigned(field, centres, temperature)
-            for stack, field in zip(self.stacks, self.fields, strict=True)
-        ]
-        own = added(assigned.sums for assigned in self.assignments)
-        if self.fixed is None:
-            self.all_sums = yield from own.of_all()
-        else:
-            self.all_sums = added([self.fixed, own])
+    def _counts(self, centres: Floats) -> list[Floats]:
+        """For each stack, (b, K) cells nearest to each centre."""
+        parts = zip(self.batches.stacks, self.positions, strict=True)
+        return [stack.counts(y, centres) for stack, y in parts]
 
-    def _seeded(self, count: int) -> Rounds[Sums]:
-        """New centres for the current positions of populations, from sums alone.
+    def _active(self, counts: list[Floats]) -> Floats:
+        """(K,) sums over batches that take part."""
+        parts = zip(counts, self._parts(), strict=True)
+        return np.asarray(sum(count[part].sum(0) for count, part in parts))
 
-        Random planes through the mean divide space into parts. The means of the populations in each part
-        are the start of a few steps of k-means.
-        """
-        settings, pairs = self.settings, list(zip(self.stacks, self.fields, strict=True))
-        wanted = max(settings.few_centres, settings.centres * self.batches.everyone.mean_size)
-        size = (self.stacks[0].x.shape[2], int(np.ceil(np.log2(wanted))))
-        planes = np.stack([
-            np.random.default_rng([seed, count]).normal(size=size) for seed in self.seeds
-        ])  # fmt: skip
-        middle = np.zeros(planes.shape[:2])
-        if settings.recentre:
-            whole = added(stack.divided(v, middle, planes[:, :, :0]) for stack, v in pairs)
-            middle = (yield from whole.of_all()).mean[:, 0]
-        parts = added(stack.divided(v, middle, planes) for stack, v in pairs)
-        centres = yield from parts.of_all()
-        for _ in range(settings.steps):
-            nearest = added(stack.kmeans_step(v, centres) for stack, v in pairs)
-            centres = (yield from nearest.of_all()).compact()
+    def _temperatures(self, rounds: int) -> Floats:
+        if rounds < 2:
+            return np.full(rounds, self.settings.temperature)
+        return np.geomspace(self.settings.hot, self.settings.temperature, rounds)
+
+    def _shifted(self, centres: Floats, temperature: float, limit: float = 0.0) -> Rounds[Floats]:
+        """One round in which batches shift; returns the centres of the next."""
+        found, centres = yield from self._round(centres, temperature)
+        goals = self._goals(found, found.unit * temperature / self.settings.temperature)
+        self._measure(goals)
+        parts = [shift_agreement(part) for part in goals]
+        goal = self.batches.by_batch([shift for shift, _ in parts])
+        self.agreement = self.batches.by_batch([agreement.z for _, agreement in parts])
+        # The shift of a batch has the evidence of all its matched cells, a field that of each population.
+        weight = self.batches.by_batch([part.weight.sum(1) for part in goals])
+        needed = yield from self._needed(limit)
+        new = self.strengths.shrunk(weight[:, None], goal, self.shift)
+        self.shift = np.where((self.active & (self.agreement > needed))[:, None], new, 0.0)
         return centres
+
+    def _needed(self, limit: float) -> Rounds[float]:
+        """The agreement that a batch needs: more among many batches, unless they have it together."""
+        if not limit or self.fixed is not None:
+            return limit
+        known = self.agreement[self.active]
+        total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
+        if total > limit * math.sqrt(number):
+            return limit
+        return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
+
+    def _goals(self, found: _Exchanged, width: float) -> list[Goals]:
+        parts = zip(self.batches.stacks, found.positions, found.met, strict=True)
+        return [stack.goals(y, met, found.all_sums, width) for stack, y, met in parts]
+
+    def _measure(self, goals: list[Goals]) -> None:
+        """Remember how much of each batch is matched."""
+        n = self.batches.n_cells
+        others = np.maximum(1.0 - n / self.batches.everyone.n_cells, NONE)
+        self.matched = self.batches.by_batch([part.weight.sum(1) for part in goals]) / (n * others)
+        self._untold = True
+
+    def _round(self, centres: Floats, temperature: float) -> Rounds[tuple[_Exchanged, Floats]]:
+        """Exchange sums, and make a step of k-means with the same exchange: the centres of the next round."""
+        if self.fixed is not None:
+            return (yield from self._exchange(centres, temperature)), centres
+        nearest = added(
+            stack.nearest(y, centres, part)
+            for stack, y, part in zip(
+                self.batches.stacks, self.positions, self._parts(), strict=True
+            )
+        )
+        found = yield from self._exchange(centres, temperature, list(nearest))
+        mass, total = found.more
+        return found, Sums(mass, total).centres()
+
+    def _parts(self) -> list[np.ndarray]:
+        return self.batches.in_stacks(self.active)
+
+    def _exchange(
+        self, centres: Floats, temperature: float, more: list[Floats] | None = None
+    ) -> Rounds[_Exchanged]:
+        """Add up the sums of all batches at the centres, and other sums: all that batches exchange."""
+        unit, positions, more = spacing(centres), self.positions, more or []
+        met = [
+            stack.meet(y, centres, unit * temperature, part)
+            for stack, y, part in zip(
+                self.batches.stacks, positions, self._parts(), strict=True
+            )
+        ]
+        own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
+        told = self._told() if self._untold else np.zeros(0)
+        *sums, told = yield from _summed([*own, *more, told])
+        if self._untold:
+            self.rounds.append(told)
+            self._untold = False
+        all_sums = Sums(*sums[:2])
+        if self.fixed is not None:
+            all_sums = added([self.fixed.sums, all_sums])
+        return _Exchanged(positions, met, all_sums, unit, sums[2:])
+
+    def _told(self) -> Floats:
+        """Numbers of the last round, for the trace: they travel with the sums of the next exchange."""
+        squared = sum(
+            float((stack.cells * ((y - stack.x) ** 2).sum(2)).sum())
+            for stack, y in zip(self.batches.stacks, self.positions, strict=True)
+        )
+        on = self.active
+        return np.array([on.sum(), self.matched[on].sum(), self.agreement[on].sum(), squared])
+
+    def _seeded(self) -> Rounds[Floats]:
+        """(K, d) new centres for the current positions of populations, from sums alone.
+
+        Planes through the mean, orthogonal to the leading principal axes, divide space into regions. The
+        means of the largest regions are the start of a few steps of k-means. So centres turn with the data.
+        """
+        if self.fixed is not None:
+            return self.fixed.sums.centres()
+        each = list(zip(self.batches.stacks, self.positions, self._parts(), strict=True))
+        d = self.shift.shape[1]
+        moments = [stack.second_moments(y, part) for stack, y, part in each]
+        n, total, squares = yield from _summed([
+            np.array(sum(part[i] for part in moments), float) for i in range(3)
+        ])  # fmt: skip
+        settings, n_cells = self.settings, max(float(n), 1.0)
+        wanted = n_cells / settings.centre_cells
+        K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
+        mean = total / n_cells
+        covariance = squares / n_cells - np.outer(mean, mean)
+        axes = np.linalg.eigh(covariance)[1][:, ::-1][:, : min(math.ceil(math.log2(K)) + 1, d)]
+        spread = math.sqrt(max(float(np.trace(covariance)), 0.0))
+        sums = added(stack.divided(y, mean, axes, spread, part) for stack, y, part in each)
+        centres = Sums(*(yield from _summed(list(sums)))).centres(K)
+        for _ in range(STEPS):
+            sums = added(stack.nearest(y, centres, part) for stack, y, part in each)
+            centres = Sums(*(yield from _summed(list(sums)))).centres()
+        return centres
+
+    def _covariances(self, centres: Floats) -> list[Floats]:
+        """(d, d) sums of squares: about the nearest centre, and about the means of batches."""
+        d = self.shift.shape[1]
+        within, spread = np.zeros((2, d, d))
+        cells = 0.0
+        for stack, y, part in zip(
+            self.batches.stacks, self.positions, self._parts(), strict=True
+        ):
+            parts = stack.covariances(y, centres, part)
+            within, spread, cells = within + parts[0], spread + parts[1], cells + parts[2]
+        inside = self.batches.everyone.variance * cells * np.eye(d)
+        return [within + inside, spread + inside]
+
+
+def _falling(rounds: int) -> int:
+    """Rounds with a falling temperature, of all rounds in which batches shift."""
+    return max(1, round(FALLING * rounds))
+
+
+def _summed(arrays: list[Floats]) -> Rounds[list[Any]]:
+    """Sums of arrays over all batches everywhere, in one exchange."""
+    totals = yield np.concatenate([np.ravel(part) for part in arrays])
+    parts = np.split(totals, np.cumsum([np.size(part) for part in arrays])[:-1])
+    return [part.reshape(np.shape(old)) for part, old in zip(parts, arrays, strict=True)]

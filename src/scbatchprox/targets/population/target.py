@@ -19,8 +19,7 @@ from ...core.shown import Changed
 from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue
 from ...kernels.arrays import Floats
-from ..moment import MomentTarget
-from .consensus import Strengths
+from .field import Strengths
 from .find import anchors_for
 from .gather import gathered, given
 from .registration import Consensus, Registered, register, register_to
@@ -28,7 +27,9 @@ from .settings import PopulationSettings
 
 __all__ = ["PopulationTarget"]
 
-#: The default weights of the paper, which the settings ``prior`` and ``damping`` refer to.
+#: Rounds by default: as many in which batches shift, and again as many for a smooth part if there is one.
+ROUNDS = 10
+#: The default weights of the paper, which the setting ``prior`` refers to.
 DEFAULT_WEIGHTS = Weights()
 #: More batches take minutes, since each is registered: a sentence tells so before it begins.
 MANY_BATCHES = 2_000
@@ -49,7 +50,9 @@ class PopulationTarget(Changed):
         One adapter row per population, where each cell follows the populations near it. ``False`` is the
         paper's adapter, one row per batch, fitted to the same target.
     seed
-        Seed of the clustering and of the centres.
+        Seed of the sample of cells and of the clustering.
+    force
+        Also move batches whose geometry gives no evidence that they share populations with others.
     settings
         All constants.
 
@@ -69,20 +72,22 @@ class PopulationTarget(Changed):
 
     conditioned: bool = True
     seed: int = 0
+    force: bool = False
     settings: PopulationSettings = field(default_factory=PopulationSettings)
     registers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
-        if not isinstance(self.conditioned, bool | np.bool_):
-            raise BadType(f"Expected conditioned to be True or False, found {self.conditioned!r}.")
+        for name in ("conditioned", "force"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise BadType(f"Expected {name} to be True or False, found {getattr(self, name)!r}.")
         if type(self.settings) is not PopulationSettings:
             raise BadType(f"Expected settings to be PopulationSettings, found {self.settings!r}.")
 
     @property
     def default_rounds(self) -> int:
         """Rounds to run by default."""
-        return self.settings.rounds
+        return ROUNDS
 
     @property
     def bandwidth(self) -> float:
@@ -133,22 +138,7 @@ class PopulationTarget(Changed):
         assert rounds is not None  # Method rejects None
         if not _moves(weights, rounds):
             return self._unmoved(moments)
-        found = yield from self._register(moments, weights, rounds, pooled)
-        if found.consensus.one_each:
-            return Aim(_MEAN_ONLY(moments, pooled), found.consensus)
-        return self._aim(moments, *found)
-
-    def registered(
-        self, moments: Moments, weights: Weights, rounds: int, pooled: Pooled | None = None
-    ) -> Rounds[tuple[Floats, Consensus]]:
-        """Displacements (R, d) of the populations of batches that are registered to each other."""
-        found = yield from self._register(moments, weights, rounds, pooled)
-        return found.displacement, found.consensus
-
-    def _register(
-        self, moments: Moments, weights: Weights, rounds: int, pooled: Pooled | None
-    ) -> Rounds[Registered]:
-        return register(
+        found = yield from register(
             moments.mean,
             moments.n,
             moments.start,
@@ -156,9 +146,10 @@ class PopulationTarget(Changed):
             self.settings,
             self._strengths(weights),
             rounds,
-            self.seed,
+            self.force,
             pooled,
         )
+        return self._aim(moments, found)
 
     def join(
         self,
@@ -175,49 +166,37 @@ class PopulationTarget(Changed):
         if consensus is None:
             raise BadValue(
                 "Expected the consensus that the reference was registered to, found none: the model was "
-                "written by version 0.1.0, or fitted with rounds=0 or lambda_target=0; fit it again first "
-                "(policy='refit')."
+                "written by version 0.1.0 or 0.2.0, or fitted with rounds=0 or lambda_target=0; fit it again "
+                "first (policy='refit')."
             )
-        if consensus.one_each and moments.one_each:
-            return Aim(_MEAN_ONLY(moments, pooled))
         strengths = self._strengths(weights)
-        shift, matched = register_to(consensus, moments.mean, moments.n, strengths, rounds)
-        return self._aim(moments, shift, None, matched)
+        found = register_to(consensus, moments.mean, moments.n, strengths, rounds, self.force)
+        return self._aim(moments, found)
 
     def _strengths(self, weights: Weights) -> Strengths:
         evidence = weights.lambda_target / DEFAULT_WEIGHTS.lambda_target
         return Strengths(
             self.settings.prior * (weights.lambda_id / DEFAULT_WEIGHTS.lambda_id) / evidence,
-            self.settings.damping * (weights.mu / DEFAULT_WEIGHTS.mu) / evidence,
+            self.settings.prior * (weights.mu / DEFAULT_WEIGHTS.mu) / evidence,
         )
 
     def _unmoved(self, moments: Moments) -> Aim:
-        unknown = np.full(moments.batches.size, np.nan)
+        decision = np.full(moments.batches.size, Decision.NO_EFFECT, np.int64)
         trace = Trace.of([np.nan], [0.0])
-        return self._aim(moments, np.zeros_like(moments.mean), None, unknown, trace)
+        return self._aim(
+            moments, Registered(np.zeros_like(moments.mean), {}, decision, trace, None)
+        )
 
-    def _aim(
-        self,
-        moments: Moments,
-        displacement: Floats,
-        consensus: Consensus | None,
-        matched: Floats,
-        trace: Trace | None = None,
-    ) -> Aim:
+    def _aim(self, moments: Moments, found: Registered) -> Aim:
         """Rows that are displaced: the registration has already applied the penalties."""
-        rows = self.rows(moments)
+        rows, displacement = self.rows(moments), found.displacement
         if not self.conditioned:
             share = (moments.n / rows.n[moments.batch])[:, None]
             displacement = np.add.reduceat(share * displacement, moments.start[:-1])
         target = Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean))
         removed = length(rows, displacement)
-        decision = np.where(removed > 0, Decision.REMOVED, Decision.NO_EFFECT)
-        evidence = Evidence.of(rows.batches, decision, matched=matched, removed=removed)
-        return Aim(target, consensus, evidence, trace)
-
-
-#: The equivalent target for batches with one population each.
-_MEAN_ONLY = MomentTarget(variance_matching=False)
+        evidence = Evidence.of(rows.batches, found.decision, removed=removed, **found.numbers)
+        return Aim(target, found.consensus, evidence, found.trace)
 
 
 def _moves(weights: Weights, rounds: int) -> bool:

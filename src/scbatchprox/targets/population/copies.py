@@ -1,0 +1,133 @@
+r"""Turned copies: whether the geometry of a batch fits the others better than it would by chance.
+
+All centres of one blob agree on the way to any other blob. So agreement alone would merge batches that share
+no cell type. Evidence for a displacement must come from *distinct* regions: the geometry between them must
+fit that of the other batches. The control is the batch itself, turned at random about its mean. Turning is
+orthogonal in the metric of the covariance within regions: a blob keeps its shape, and only the geometry
+between regions breaks. Every copy gets the same search as the batch.
+
+*Support* is the mean over centres of how well both sides meet there. Each centre counts once, so that a large
+blob is not all the evidence. *Chance* is the mean support of the copies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...kernels.arrays import Floats
+from .meeting import mutual_weights, pull_weight
+from .sums import NONE, Sums
+
+__all__ = ["Support", "Turning", "supported"]
+
+#: Part of the mean variance that is added to the covariance within regions, so that it has an inverse.
+RIDGE = 1e-3
+#: Fewest directions in which a copy is turned: in two dimensions, half of all turns are mirror images.
+FEWEST = 3
+#: Supports are at least this, so that their ratio has a logarithm.
+LEAST = 1e-6
+
+
+class Turning(NamedTuple):
+    """The space in which copies are turned: the leading directions between regions, whitened."""
+
+    into: Floats  # (d, q)
+    back: Floats  # (q, d)
+
+    @classmethod
+    def of(cls, within: Floats, spread: Floats) -> Turning:
+        """From the covariance within regions, and that of all populations about the mean of their batch."""
+        d = len(within)
+        e, V = np.linalg.eigh(within + RIDGE * max(np.trace(within) / d, NONE) * np.eye(d))
+        root, inverse = V * np.sqrt(e) @ V.T, V / np.sqrt(e) @ V.T
+        size, E = np.linalg.eigh(inverse @ spread @ inverse)
+        size = np.maximum(size, 0.0)
+        # As many directions as carry the variance between regions, if all carried the same.
+        q = int(np.ceil(size.sum() ** 2 / max((size**2).sum(), NONE)))
+        E = E[:, ::-1][:, : int(np.clip(q, min(FEWEST, d), d))]
+        return cls(inverse @ E, E.T @ root)
+
+    def copies(self, x: Floats, n_copies: int) -> Floats:
+        """(1 + n, P, d) positions of populations ``x`` (P, d) about their mean, and of turned copies."""
+        q, rng = self.into.shape[1], np.random.default_rng(0)
+        turns = np.linalg.qr(rng.normal(size=(n_copies, q, q)))[0] - np.eye(q)
+        return np.concatenate([x[None], x + (x @ self.into) @ turns @ self.back])
+
+
+class Support(NamedTuple):
+    """How well a batch meets the others, and how well turned copies of it do."""
+
+    support: float
+    chance: float
+
+    @property
+    def evidence(self) -> float:
+        r""":math:`s \sqrt{s} / c`: the support over that of copies; a poor support counts less."""
+        support, chance = max(self.support, LEAST), max(self.chance, LEAST)
+        return support * np.sqrt(support) / chance
+
+
+def supported(
+    x: Floats,
+    cells: Floats,
+    rest: Sums,
+    turning: Turning,
+    n_copies: int,
+    temperatures: Floats,
+    unit: float,
+) -> Support:
+    """Support of one batch with populations at ``x`` (P, d), by the sums of all others (K).
+
+    The batch and every copy search from the place where the batch is, and from the mean of the others.
+    """
+    here = rest.mass > NONE
+    if not here.any() or len(x) < 2:
+        return Support(0.0, 0.0)
+    mass, centres = rest.mass[here], rest.mean[here]
+    share, mean = mass / mass.sum(), cells @ x / cells.sum()
+    copies = turning.copies(x - mean, n_copies)
+    common = share @ centres
+    best: Floats = np.zeros(len(copies))
+    for start in (mean, common):
+        y = _searched(copies + start, cells, centres, temperatures, unit)
+        best = np.maximum(best, _meeting(y, cells, centres, share, temperatures[-1], unit))
+        if ((mean - common) ** 2).sum() < NONE * unit:
+            break  # the same place
+    return Support(float(best[0]), float(best[1:].mean()))
+
+
+def _searched(
+    y: Floats, cells: Floats, centres: Floats, temperatures: Floats, unit: float
+) -> Floats:
+    """Positions (T, P, d) of copies, each shifted as its matched populations are pulled."""
+    for temperature in temperatures:
+        _, W = mutual_weights(y, cells, centres, unit * temperature)
+        own = _sums(W, cells, y)
+        pull = centres - own.mean
+        weight = own.mass * pull_weight(pull, unit * temperature / temperatures[-1])
+        shift = np.einsum("tk,tkd->td", weight, pull)
+        y = y + (shift / np.maximum(weight.sum(1), NONE)[:, None])[:, None]
+    return y
+
+
+def _meeting(
+    y: Floats, cells: Floats, centres: Floats, share: Floats, temperature: float, unit: float
+) -> Floats:
+    """(T,) mean over centres of how well copies meet the others there."""
+    near, W = mutual_weights(y, cells, centres, unit * temperature)
+    own = _sums(W, cells, y)
+    n = cells.sum()
+    matched, present = own.mass / n, np.einsum("tpk,p->tk", near, cells) / n
+    both = matched + share
+    of_those_there = np.minimum(both / np.maximum(present + share, NONE), 1.0)
+    balance = 4.0 * matched * share / np.maximum(both, NONE) ** 2
+    close = pull_weight(centres - own.mean, unit)
+    found: Floats = (of_those_there * balance * close).mean(1)
+    return found
+
+
+def _sums(W: Floats, cells: Floats, y: Floats) -> Sums:
+    H = W * cells[:, None]
+    return Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y))

@@ -1,0 +1,220 @@
+r"""Where batches meet: the weights of populations at common centres, and the goals that follow from them.
+
+The populations :math:`x_p` of batch b (means of :math:`n_p` cells) are displaced to
+:math:`y_p = x_p + v_p`. With :math:`D_{pk} = \lVert y_p - c_k \rVert^2 / h^2`, where :math:`h` is the spacing
+of the centres, the weight of population p at centre k is
+
+.. math:: W_{pk} = \underbrace{\operatorname{softmax}_k(-D_{pk}/\tau)}_{\text{k is nearest to p}}
+    \;\underbrace{\operatorname{softmax}_{p \in b}(\log n_p - D_{pk}/\tau)}_{\text{p is nearest to k of its batch}} .
+
+Both conditions must hold, so a type that only one batch has is not matched to another type. The mean of a
+batch at a centre, :math:`m_{bk}`, is pulled to the mean of all *other* batches there, :math:`c_k^{-b}`. The
+weight of the pull decreases with its length. Batches only exchange sums: (K,) cells and (K, d) totals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...kernels.arrays import Floats
+from .sums import NONE, Sums
+
+__all__ = ["Goals", "Met", "Stack", "composition", "mutual_weights", "pull_weight", "softmax", "spacing", "squares"]
+
+#: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
+#: side it is.
+TIE = 1e-9
+
+
+class Met(NamedTuple):
+    """The batches of a stack at the centres."""
+
+    weight: Floats  # (b, P, K)
+    own: Sums  # (b, K), (b, K, d)
+
+
+class Goals(NamedTuple):
+    """Where the centres of a batch would go: for each centre a weight, a goal, its noise, and its place."""
+
+    weight: Floats  # (b, K) cells there that are matched
+    goal: Floats  # (b, K, d) displacement that the centre asks for
+    noise: Floats  # (b, K, K) covariance of the goals by chance, per coordinate
+    place: Floats  # (b, K, d) mean of the batch there, before it is displaced
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Some batches with similar numbers of populations, stacked into arrays.
+
+    Attributes
+    ----------
+    x
+        (b, P, d) positions of populations, relative to an origin that all batches share; zero for padding.
+    cells
+        (b, P) cells of each population, 0 for padding.
+    variance
+        Within populations, per coordinate.
+    """
+
+    x: Floats
+    cells: Floats
+    variance: float
+
+    @property
+    def share(self) -> Floats:
+        """(b, P) part of the cells of a batch."""
+        return np.asarray(self.cells / self.cells.sum(1, keepdims=True))
+
+    def means(self) -> Floats:
+        """(b, d) means of the batches."""
+        return np.asarray(np.einsum("bp,bpd->bd", self.share, self.x))
+
+    def by_group(self, y: Floats, group: np.ndarray, n_groups: int, part: np.ndarray) -> Sums:
+        """Sums of populations at ``y`` (b, P, d) by group (b, P), of the batches ``part`` (b,)."""
+        flat, n = group.ravel(), (self.cells * part[:, None]).ravel()
+        weighted = n[:, None] * y.reshape(n.size, -1)
+        order = np.argsort(flat, kind="stable")
+        found, start = np.unique(flat[order], return_index=True)
+        total = np.zeros((n_groups, y.shape[2]))
+        total[found] = np.add.reduceat(weighted[order], start)
+        mass: Floats = np.bincount(flat, weights=n, minlength=n_groups).astype(np.float64)
+        return Sums(mass, total)
+
+    def second_moments(self, y: Floats, part: np.ndarray) -> tuple[float, Floats, Floats]:
+        """Number of cells, sum of positions and of their squares (d, d), of the batches ``part``."""
+        n, flat = (self.cells * part[:, None]).ravel(), y.reshape(-1, y.shape[2])
+        return float(n.sum()), n @ flat, flat.T @ (n[:, None] * flat)
+
+    def covariances(
+        self, y: Floats, centres: Floats, part: np.ndarray
+    ) -> tuple[Floats, Floats, float]:
+        """(d, d) sums of squares about the nearest centre and about the mean of the batch; their cells."""
+        n, d = (self.cells * part[:, None]).ravel(), y.shape[2]
+        about = y - centres[squares(y, centres).argmin(2)]
+        spread = y - np.einsum("bp,bpd->bd", self.share, y)[:, None]
+        within, between = (
+            flat.T @ (n[:, None] * flat) for flat in (about.reshape(-1, d), spread.reshape(-1, d))
+        )
+        return within, between, float(n.sum())
+
+    def divided(
+        self, y: Floats, middle: Floats, axes: Floats, spread: float, part: np.ndarray
+    ) -> Sums:
+        """Sums of the populations in each part of space that planes through ``middle`` divide.
+
+        The planes are orthogonal to the columns of ``axes`` (d, m).
+        """
+        side = (y - middle) @ axes > TIE * spread
+        m = axes.shape[1]
+        return self.by_group(y, side @ (1 << np.arange(m)), 1 << m, part)
+
+    def nearest(self, y: Floats, centres: Floats, part: np.ndarray) -> Sums:
+        """Sums of the populations nearest to each centre (K, d): a step of k-means."""
+        return self.by_group(y, squares(y, centres).argmin(2), len(centres), part)
+
+    def counts(self, y: Floats, centres: Floats) -> Floats:
+        """(b, K) cells of the populations nearest to each centre."""
+        nearest, K = squares(y, centres).argmin(2), len(centres)
+        flat = nearest + K * np.arange(len(y))[:, None]
+        found = np.bincount(flat.ravel(), weights=self.cells.ravel(), minlength=K * len(y))
+        return found.astype(np.float64).reshape(len(y), K)
+
+    def meet(self, y: Floats, centres: Floats, width: float, part: np.ndarray) -> Met:
+        """Weights at the centres of populations at ``y``, and their sums; ``width`` is a squared length.
+
+        Batches that are not ``part`` (b,) of the consensus count nothing.
+        """
+        _, weight = mutual_weights(y, self.cells, centres, width)
+        weight *= part[:, None, None]
+        H = weight * self.cells[..., None]
+        return Met(weight, Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y)))
+
+    def goals(self, y: Floats, met: Met, all_sums: Sums, unit: float) -> Goals:
+        """Goals of batches whose populations are at ``y``; pulls as long as ``unit`` squared count less."""
+        own, rest = met.own, all_sums.without(met.own)
+        there = (own.mass > NONE) & (rest.mass > 0)
+        mine, others = np.where(there, own.mass, 1.0), np.where(there, rest.mass, 1.0)
+        share = np.where(there, others / (mine + others), 0.0)
+        A = np.swapaxes(met.weight * self.cells[..., None], 1, 2) / mine[..., None]
+        A *= there[..., None]
+        m = own.total / mine[..., None]
+        pull = np.where(there[..., None], rest.total / others[..., None] - m, 0.0)
+        spread = np.where(self.cells > 0, self.variance / np.maximum(self.cells, 1.0), 0.0)
+        noise = np.matmul(A * spread[:, None], np.swapaxes(A, 1, 2))
+        ratio = np.sqrt(mine / others)
+        noise *= (share[..., None] * share[:, None]) * (1.0 + ratio[..., None] * ratio[:, None])
+        weight = own.mass * share * pull_weight(pull, unit)
+        place = np.matmul(A, self.x)
+        displaced = np.where(there[..., None], m - place, 0.0)
+        return Goals(weight, displaced + share[..., None] * pull, noise, place)
+
+
+def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
+    """(b,) how much the shares of centres differ between batches and all others: 0, equal, to 1, disjoint.
+
+    The total variation between ``own`` (b, K) and ``rest`` (b, K) cells at the centres, less what chance
+    explains. All ``cells`` (b, P) of a population are at one centre, so chance is that of drawing as many
+    populations, not as many cells. NaN without others.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = cells.sum(1) ** 2 / (cells**2).sum(1)
+        p, q = (part / part.sum(1, keepdims=True) for part in (own, rest))
+        chance = np.sqrt(2.0 * q * (1.0 - q) / (np.pi * drawn[:, None])).sum(1) / 2.0
+    total = np.abs(p - q).sum(1) / 2.0
+    return np.sqrt(np.maximum(total**2 - chance**2, 0.0))
+
+
+def mutual_weights(
+    y: Floats, cells: Floats, centres: Floats, width: float
+) -> tuple[Floats, Floats]:
+    """(..., P, K) how near each centre is to each population, and the weights :math:`W_{pk}`.
+
+    For populations at ``y`` (..., P, d) with ``cells`` (..., P), and centres (K, d).
+    """
+    L = squares(y, centres)
+    L *= -1.0 / width
+    near = softmax(L, -1)
+    with np.errstate(divide="ignore"):  # padding has no cells
+        L += np.log(cells)[..., None]
+    W = softmax(L, -2)
+    W *= near
+    return near, W
+
+
+def pull_weight(pull: Floats, unit: float) -> Floats:
+    """(...,) the weight of pulls (..., d): 1 for the shortest, 1/4 at the squared length ``unit``."""
+    found: Floats = (1.0 + np.einsum("...d,...d->...", pull, pull) / unit) ** -2.0
+    return found
+
+
+def spacing(centres: Floats) -> float:
+    """Mean squared distance of a centre to the nearest other one; 1 if all are at one place."""
+    D = squares(centres, centres)
+    np.fill_diagonal(D, np.inf)
+    nearest = D.min(1)
+    found = float(nearest[np.isfinite(nearest)].mean()) if len(centres) > 1 else 0.0
+    return found or 1.0
+
+
+def squares(a: Floats, b: Floats) -> Floats:
+    """(..., n, m) squared distances between rows that are centred at the origin."""
+    # scipy's cdist takes no stacks: 2 to 5 times as long for 3 to 32 batches of 30 to 400, no more exact.
+    D: Floats = np.matmul(a, np.swapaxes(b, -1, -2))
+    D *= -2.0
+    D += np.einsum("...pd,...pd->...p", a, a)[..., None]
+    D += np.einsum("...pd,...pd->...p", b, b)[..., None, :]
+    np.maximum(D, 0.0, out=D)
+    return D
+
+
+def softmax(L: Floats, axis: int) -> Floats:
+    """Softmax along an axis; zeros where all values are minus infinity."""
+    # scipy's gives NaN there, and takes 0.9 to 1.9 times as long (1.2 on average of stacks as above).
+    top = L.max(axis, keepdims=True)
+    np.copyto(top, 0.0, where=np.isinf(top))
+    E: Floats = np.exp(L - top)
+    E /= np.maximum(E.sum(axis, keepdims=True), 1e-300)
+    return E
