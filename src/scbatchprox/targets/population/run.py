@@ -210,7 +210,8 @@ class Run:
         centres = yield from self._seeded()
         counts = self._active(self._counts(centres))
         found = yield from self._exchange(centres, self.settings.temperature, [counts])
-        return found.all_sums, found.more[0]
+        sums, there = found.all_sums, found.all_sums.mass > NONE
+        return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
 
     def _counts(self, centres: Floats) -> list[Floats]:
         """For each stack, (b, K) cells nearest to each centre."""
@@ -318,7 +319,7 @@ class Run:
         means of the largest regions are the start of a few steps of k-means. So centres turn with the data.
         """
         if self.fixed is not None:
-            return self.fixed.sums.centres()
+            return self.fixed.sums.mean
         each = list(zip(self.batches.stacks, self.positions, self._parts(), strict=True))
         d = self.shift.shape[1]
         moments = [stack.second_moments(y, part) for stack, y, part in each]
