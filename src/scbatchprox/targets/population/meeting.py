@@ -22,7 +22,17 @@ import numpy as np
 from ...kernels.arrays import Floats
 from .sums import NONE, Sums
 
-__all__ = ["Goals", "Met", "Stack", "composition", "mutual_weights", "pull_weight", "softmax", "spacing", "squares"]
+__all__ = [
+    "Goals",
+    "Met",
+    "Stack",
+    "composition",
+    "mutual_weights",
+    "pull_weight",
+    "softmax",
+    "spacing",
+    "squares",
+]
 
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
 #: side it is.

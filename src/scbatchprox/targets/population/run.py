@@ -111,6 +111,11 @@ class Run:
         ]
 
     @property
+    def bent(self) -> np.ndarray:
+        """(B,) whether populations of a batch move beyond its shift."""
+        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
+
+    @property
     def displacement(self) -> Floats:
         """(P, d) displacements of all populations."""
         parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
@@ -208,6 +213,8 @@ class Run:
                         self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
                         found.unit, width, self.strengths,
                     )  # fmt: skip
+                    # A field that is rounding only is none.
+                    part = part & (np.abs(v).max((1, 2)) > NONE)
                     self.fields[s] = np.where(part[:, None, None], v, 0.0)
         return self
 
@@ -302,9 +309,7 @@ class Run:
         unit, positions, more = spacing(centres), self.positions, more or []
         met = [
             stack.meet(y, centres, unit * temperature, part)
-            for stack, y, part in zip(
-                self.batches.stacks, positions, self._parts(), strict=True
-            )
+            for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True)
         ]
         own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
         told = self._told() if self._untold else np.zeros(0)
@@ -358,9 +363,7 @@ class Run:
         d = self.shift.shape[1]
         within, spread = np.zeros((2, d, d))
         cells = 0.0
-        for stack, y, part in zip(
-            self.batches.stacks, self.positions, self._parts(), strict=True
-        ):
+        for stack, y, part in zip(self.batches.stacks, self.positions, self._parts(), strict=True):
             parts = stack.covariances(y, centres, part)
             within, spread, cells = within + parts[0], spread + parts[1], cells + parts[2]
         inside = self.batches.everyone.variance * cells * np.eye(d)

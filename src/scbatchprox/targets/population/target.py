@@ -80,7 +80,9 @@ class PopulationTarget(Changed):
         check_whole("seed", self.seed)
         for name in ("conditioned", "force"):
             if not isinstance(getattr(self, name), bool | np.bool_):
-                raise BadType(f"Expected {name} to be True or False, found {getattr(self, name)!r}.")
+                raise BadType(
+                    f"Expected {name} to be True or False, found {getattr(self, name)!r}."
+                )
         if type(self.settings) is not PopulationSettings:
             raise BadType(f"Expected settings to be PopulationSettings, found {self.settings!r}.")
 
