@@ -18,7 +18,6 @@ from ...core.problem import Target, Weights
 from ...core.shown import Changed
 from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue
-from ...kernels.arrays import Floats
 from .field import Strengths
 from .find import anchors_for
 from .gather import gathered, given
