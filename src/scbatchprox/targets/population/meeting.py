@@ -24,6 +24,8 @@ from .sums import NONE, Sums
 
 __all__ = ["Goals", "Met", "Stack", "composition", "mutual_weights", "pull_weight", "softmax", "spacing", "squares"]
 
+#: Denominators are at least this, also in single precision.
+TINY = 1e-37
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
 #: side it is.
 TIE = 1e-9
@@ -216,5 +218,5 @@ def softmax(L: Floats, axis: int) -> Floats:
     top = L.max(axis, keepdims=True)
     np.copyto(top, 0.0, where=np.isinf(top))
     E: Floats = np.exp(L - top)
-    E /= np.maximum(E.sum(axis, keepdims=True), 1e-300)
+    E /= np.maximum(E.sum(axis, keepdims=True), TINY)
     return E

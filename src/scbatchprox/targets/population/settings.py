@@ -68,7 +68,7 @@ class PopulationSettings(Changed):
     better: float = 1.5
     agreement: float = 2.5
     evidence: float = 0.85
-    copies: int = 16
+    copies: int = 8
     prior: float = 0.2
 
     def __post_init__(self) -> None:
