@@ -49,6 +49,14 @@ class Turning(NamedTuple):
         E = E[:, ::-1][:, : int(np.clip(q, min(FEWEST, d), d))]
         return cls(inverse @ E, E.T @ root)
 
+    def signed(self, skew: Floats) -> Turning:
+        """The same space, with directions (q,) in which the populations are skewed to the positive side.
+
+        The sign of an eigenvector is arbitrary, and would decide which copies are made.
+        """
+        sign = np.where(skew < 0, -1.0, 1.0)
+        return Turning(self.into * sign, self.back * sign[:, None])
+
     def copies(self, x: Floats, n_copies: int) -> Floats:
         """(1 + n, P, d) positions of populations ``x`` (P, d) about their mean, and of turned copies."""
         q, rng = self.into.shape[1], np.random.default_rng(0)

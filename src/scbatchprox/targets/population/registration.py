@@ -244,7 +244,8 @@ def _start(run: Run, rounds: int) -> Rounds[Run]:
         Run(batches, run.settings, run.strengths, fixed, shift)
         for shift in (np.zeros_like(to_mean), to_mean)
     ]
-    in_place, centred = yield from joined([one.fall(rounds) for one in runs], on_threads=False)
+    falling = joined([one.fall(rounds) for one in runs], on_threads=batches.many)
+    in_place, centred = yield from falling
     own = np.array([in_place.matched.sum(), centred.matched.sum()])
     if fixed is None:
         own = yield own

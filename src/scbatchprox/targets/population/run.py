@@ -29,6 +29,8 @@ STEPS = 2
 #: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
 #: and a batch moves only if its centres agree.
 FALLING = 0.6
+#: Copies of each of many batches.
+FEW_COPIES = 3
 #: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
 SEARCH = 5
 
@@ -149,8 +151,13 @@ class Run:
         everyone, *covariances = found.more
         if self.fixed is not None:
             everyone = everyone + self.fixed.cells
-        turning = Turning.of(*covariances) if self.fixed is None else self.fixed.turning
-        last = self.settings.temperature
+        if self.fixed is None:
+            turning = Turning.of(*covariances)
+            (skew,) = yield from _summed([self._skew(found.positions, turning)])
+            turning = turning.signed(skew)
+        else:
+            turning = self.fixed.turning
+        last, n_copies = self.settings.temperature, self._n_copies()
         temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
 
         def support(item: tuple[int, int]) -> Support:
@@ -162,7 +169,7 @@ class Run:
                 stack.cells[i, real],
                 found.all_sums.without(Sums(own.mass[i], own.total[i])),
                 turning,
-                self.settings.copies,
+                n_copies,
                 temperatures,
                 found.unit,
             )
@@ -212,6 +219,21 @@ class Run:
         found = yield from self._exchange(centres, self.settings.temperature, [counts])
         sums, there = found.all_sums, found.all_sums.mass > NONE
         return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
+
+    def _n_copies(self) -> int:
+        """Copies of each batch: fewer among many batches, which have evidence together."""
+        most = self.settings.copies
+        if self.fixed is not None:
+            return most
+        return int(np.clip(4 * most / self.batches.everyone.n_batches, min(FEW_COPIES, most), most))
+
+    def _skew(self, positions: list[Floats], turning: Turning) -> Floats:
+        """(q,) sums of third powers in each direction of the space of turns."""
+        found = np.zeros(turning.into.shape[1])
+        for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True):
+            about = y - np.einsum("bp,bpd->bd", stack.share, y)[:, None]
+            found += np.einsum("bp,bpq->q", stack.cells * part[:, None], (about @ turning.into) ** 3)
+        return found
 
     def _counts(self, centres: Floats) -> list[Floats]:
         """For each stack, (b, K) cells nearest to each centre."""
