@@ -12,7 +12,8 @@ blob is not all the evidence. *Chance* is the mean support of the copies.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,7 +75,7 @@ class Support(NamedTuple):
     def evidence(self) -> float:
         r""":math:`s \sqrt{s} / c`: the support over that of copies; a poor support counts less."""
         support, chance = max(self.support, LEAST), max(self.chance, LEAST)
-        return support * np.sqrt(support) / chance
+        return support * math.sqrt(support) / chance
 
 
 def supported(
@@ -97,8 +98,11 @@ def supported(
     share, mean = mass / mass.sum(), cells @ x / cells.sum()
     common = share @ centres
     # Single precision is exact enough for a comparison with chance, and takes half the time.
-    small = [part.astype(np.float32) for part in (turning.copies(x - mean, n_copies), cells, centres, share)]
-    copies, cells, centres, share = small
+    single: list[Any] = [
+        part.astype(np.float32)
+        for part in (turning.copies(x - mean, n_copies), cells, centres, share)
+    ]
+    copies, cells, centres, share = single
     best: Floats = np.zeros(len(copies))
     for start in (mean.astype(np.float32), common.astype(np.float32)):
         y = _searched(copies + start, cells, centres, temperatures, unit)

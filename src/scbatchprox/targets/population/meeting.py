@@ -22,7 +22,17 @@ import numpy as np
 from ...kernels.arrays import Floats
 from .sums import NONE, Sums
 
-__all__ = ["Goals", "Met", "Stack", "composition", "mutual_weights", "pull_weight", "softmax", "spacing", "squares"]
+__all__ = [
+    "Goals",
+    "Met",
+    "Stack",
+    "composition",
+    "mutual_weights",
+    "pull_weight",
+    "softmax",
+    "spacing",
+    "squares",
+]
 
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
@@ -166,7 +176,8 @@ def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
         p, q = (part / part.sum(1, keepdims=True) for part in (own, rest))
         chance = np.sqrt(2.0 * q * (1.0 - q) / (np.pi * drawn[:, None])).sum(1) / 2.0
     total = np.abs(p - q).sum(1) / 2.0
-    return np.sqrt(np.maximum(total**2 - chance**2, 0.0))
+    found: Floats = np.sqrt(np.maximum(total**2 - chance**2, 0.0))
+    return found
 
 
 def mutual_weights(

@@ -73,7 +73,6 @@ class Consensus:
             raise BadValue(f"Expected a consensus with a variance > 0, found {self.variance!r}.")
 
 
-
 class Registered(NamedTuple):
     """Batches that are registered to each other, or to a consensus."""
 
@@ -224,7 +223,10 @@ def _registered(
             alone_ |= run.active
             run.active, run.shift = np.zeros(B, bool), np.zeros_like(run.shift)
             break
-    total, variance = look.smooth.total[run.active].sum(), (look.smooth.spread[run.active] ** 2).sum()
+    total, variance = (
+        look.smooth.total[run.active].sum(),
+        (look.smooth.spread[run.active] ** 2).sum(),
+    )
     smooth = consensus.smooth if consensus else False
     if consensus is None:
         total, variance = (yield np.array([total, variance])).tolist()

@@ -232,7 +232,9 @@ class Run:
         found = np.zeros(turning.into.shape[1])
         for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True):
             about = y - np.einsum("bp,bpd->bd", stack.share, y)[:, None]
-            found += np.einsum("bp,bpq->q", stack.cells * part[:, None], (about @ turning.into) ** 3)
+            found += np.einsum(
+                "bp,bpq->q", stack.cells * part[:, None], (about @ turning.into) ** 3
+            )
         return found
 
     def _counts(self, centres: Floats) -> list[Floats]:
@@ -310,9 +312,7 @@ class Run:
         unit, positions, more = spacing(centres), self.positions, more or []
         met = [
             stack.meet(y, centres, unit * temperature, part)
-            for stack, y, part in zip(
-                self.batches.stacks, positions, self._parts(), strict=True
-            )
+            for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True)
         ]
         own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
         told = self._told() if self._untold else np.zeros(0)
@@ -367,9 +367,7 @@ class Run:
         d = self.shift.shape[1]
         within, spread = np.zeros((2, d, d))
         cells = 0.0
-        for stack, y, part in zip(
-            self.batches.stacks, self.positions, self._parts(), strict=True
-        ):
+        for stack, y, part in zip(self.batches.stacks, self.positions, self._parts(), strict=True):
             parts = stack.covariances(y, centres, part)
             within, spread, cells = within + parts[0], spread + parts[1], cells + parts[2]
         inside = self.batches.everyone.variance * cells * np.eye(d)

@@ -74,7 +74,10 @@ class PopulationSettings(Changed):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            kind, may_be_zero = Integral if field.type == "int" else Real, field.name in _MAY_BE_ZERO
+            kind, may_be_zero = (
+                Integral if field.type == "int" else Real,
+                field.name in _MAY_BE_ZERO,
+            )
             if (
                 isinstance(value, bool)
                 or not isinstance(value, kind)
