@@ -5,7 +5,8 @@ The populations :math:`x_p` of batch b (means of :math:`n_p` cells) are displace
 of the centres, the weight of population p at centre k is
 
 .. math:: W_{pk} = \underbrace{\operatorname{softmax}_k(-D_{pk}/\tau)}_{\text{k is nearest to p}}
-    \;\underbrace{\operatorname{softmax}_{p \in b}(\log n_p - D_{pk}/\tau)}_{\text{p is nearest to k of its batch}} .
+    \;\underbrace{\operatorname{softmax}_{p \in b}(\log n_p - D_{pk}/\tau)}
+    _{\text{p is nearest to k of its batch}} .
 
 Both conditions must hold, so a type that only one batch has is not matched to another type. The mean of a
 batch at a centre, :math:`m_{bk}`, is pulled to the mean of all *other* batches there, :math:`c_k^{-b}`. The
