@@ -202,7 +202,7 @@ def _registered(
     limit, B = run.settings.evidence, run.active.size
     evidence, alone_ = np.full(B, np.nan), np.zeros(B, bool)
     begin = yield from _start(run, rounds)
-    run.rounds.extend(begin.rounds)
+    run.follow(begin)
     for _ in range(LOOKS):
         run.shift = np.where(run.active[:, None], begin.shift, 0.0)
         yield from run.settle(rounds)
