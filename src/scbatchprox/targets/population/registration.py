@@ -76,7 +76,6 @@ class Consensus:
             raise BadValue(f"Expected a consensus with a variance > 0, found {self.variance!r}.")
 
 
-
 class Registered(NamedTuple):
     """Batches that are registered to each other, or to a consensus."""
 
@@ -228,7 +227,10 @@ def _registered(
             alone_ |= run.active
             run.active, run.shift = np.zeros(B, bool), np.zeros_like(run.shift)
             break
-    total, variance = look.smooth.total[run.active].sum(), (look.smooth.spread[run.active] ** 2).sum()
+    total, variance = (
+        look.smooth.total[run.active].sum(),
+        (look.smooth.spread[run.active] ** 2).sum(),
+    )
     smooth = consensus.smooth if consensus else False
     if consensus is None:
         total, variance = (yield np.array([total, variance])).tolist()
@@ -249,7 +251,8 @@ def _start(run: Run, rounds: int) -> Rounds[Run]:
         Run(batches, run.settings, run.strengths, fixed, shift)
         for shift in (np.zeros_like(to_mean), to_mean)
     ]
-    in_place, centred = yield from joined([one.fall(rounds) for one in runs], on_threads=False)
+    falling = joined([one.fall(rounds) for one in runs], on_threads=batches.many)
+    in_place, centred = yield from falling
     own = np.array([in_place.matched.sum(), centred.matched.sum()])
     if fixed is None:
         own = yield own

@@ -30,6 +30,8 @@ STEPS = 2
 #: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
 #: and a batch moves only if its centres agree.
 FALLING = 0.6
+#: Copies of each of many batches.
+FEW_COPIES = 3
 #: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
 SEARCH = 5
 
@@ -150,8 +152,13 @@ class Run:
         everyone, *covariances = found.more
         if self.fixed is not None:
             everyone = everyone + self.fixed.cells
-        turning = Turning.of(*covariances) if self.fixed is None else self.fixed.turning
-        last = self.settings.temperature
+        if self.fixed is None:
+            turning = Turning.of(*covariances)
+            (skew,) = yield from _summed([self._skew(found.positions, turning)])
+            turning = turning.signed(skew)
+        else:
+            turning = self.fixed.turning
+        last, n_copies = self.settings.temperature, self._n_copies()
         temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
 
         def support(item: tuple[int, int]) -> Support:
@@ -163,7 +170,7 @@ class Run:
                 stack.cells[i, real],
                 found.all_sums.without(Sums(own.mass[i], own.total[i])),
                 turning,
-                self.settings.copies,
+                n_copies,
                 temperatures,
                 found.unit,
             )
@@ -213,6 +220,23 @@ class Run:
         found = yield from self._exchange(centres, self.settings.temperature, [counts])
         sums, there = found.all_sums, found.all_sums.mass > NONE
         return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
+
+    def _n_copies(self) -> int:
+        """Copies of each batch: fewer among many batches, which have evidence together."""
+        most = self.settings.copies
+        if self.fixed is not None:
+            return most
+        return int(np.clip(4 * most / self.batches.everyone.n_batches, min(FEW_COPIES, most), most))
+
+    def _skew(self, positions: list[Floats], turning: Turning) -> Floats:
+        """(q,) sums of third powers in each direction of the space of turns."""
+        found = np.zeros(turning.into.shape[1])
+        for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True):
+            about = y - np.einsum("bp,bpd->bd", stack.share, y)[:, None]
+            found += np.einsum(
+                "bp,bpq->q", stack.cells * part[:, None], (about @ turning.into) ** 3
+            )
+        return found
 
     def _counts(self, centres: Floats) -> list[Floats]:
         """For each stack, (b, K) cells nearest to each centre."""
@@ -289,9 +313,7 @@ class Run:
         unit, positions, more = spacing(centres), self.positions, more or []
         met = [
             stack.meet(y, centres, unit * temperature, part)
-            for stack, y, part in zip(
-                self.batches.stacks, positions, self._parts(), strict=True
-            )
+            for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True)
         ]
         own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
         told = self._told() if self._untold else np.zeros(0)
@@ -346,9 +368,7 @@ class Run:
         d = self.shift.shape[1]
         within, spread = np.zeros((2, d, d))
         cells = 0.0
-        for stack, y, part in zip(
-            self.batches.stacks, self.positions, self._parts(), strict=True
-        ):
+        for stack, y, part in zip(self.batches.stacks, self.positions, self._parts(), strict=True):
             parts = stack.covariances(y, centres, part)
             within, spread, cells = within + parts[0], spread + parts[1], cells + parts[2]
         inside = self.batches.everyone.variance * cells * np.eye(d)

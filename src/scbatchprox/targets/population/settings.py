@@ -67,14 +67,17 @@ class PopulationSettings(Changed):
     temperature: float = 0.3
     better: float = 1.5
     agreement: float = 2.5
-    evidence: float = 0.85
-    copies: int = 16
+    evidence: float = 1.0
+    copies: int = 32
     prior: float = 0.2
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            kind, may_be_zero = Integral if field.type == "int" else Real, field.name in _MAY_BE_ZERO
+            kind, may_be_zero = (
+                Integral if field.type == "int" else Real,
+                field.name in _MAY_BE_ZERO,
+            )
             if (
                 isinstance(value, bool)
                 or not isinstance(value, kind)

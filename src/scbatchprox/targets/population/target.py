@@ -18,7 +18,6 @@ from ...core.problem import Target, Weights
 from ...core.shown import Changed
 from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue
-from ...kernels.arrays import Floats
 from .field import Strengths
 from .find import anchors_for
 from .gather import gathered, given
@@ -80,7 +79,9 @@ class PopulationTarget(Changed):
         check_whole("seed", self.seed)
         for name in ("conditioned", "force"):
             if not isinstance(getattr(self, name), bool | np.bool_):
-                raise BadType(f"Expected {name} to be True or False, found {getattr(self, name)!r}.")
+                raise BadType(
+                    f"Expected {name} to be True or False, found {getattr(self, name)!r}."
+                )
         if type(self.settings) is not PopulationSettings:
             raise BadType(f"Expected settings to be PopulationSettings, found {self.settings!r}.")
 
