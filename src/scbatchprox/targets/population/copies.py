@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
+from .axes import principal_axes
 from .meeting import mutual_weights, pull_weight
 from .sums import NONE, Sums
 
@@ -43,11 +44,11 @@ class Turning(NamedTuple):
         d = len(within)
         e, V = np.linalg.eigh(within + RIDGE * max(np.trace(within) / d, NONE) * np.eye(d))
         root, inverse = V * np.sqrt(e) @ V.T, V / np.sqrt(e) @ V.T
-        size, E = np.linalg.eigh(inverse @ spread @ inverse)
+        size, E = principal_axes(inverse @ spread @ inverse)
         size = np.maximum(size, 0.0)
         # As many directions as carry the variance between regions, if all carried the same.
         q = int(np.ceil(size.sum() ** 2 / max((size**2).sum(), NONE)))
-        E = E[:, ::-1][:, : int(np.clip(q, min(FEWEST, d), d))]
+        E = E[:, : int(np.clip(q, min(FEWEST, d), d))]
         return cls(inverse @ E, E.T @ root)
 
     def signed(self, skew: Floats) -> Turning:

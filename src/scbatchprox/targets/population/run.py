@@ -15,6 +15,7 @@ from ...core.exchange import Rounds
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
 from .agreement import Agreement, shift_agreement, smooth_agreement
+from .axes import principal_axes
 from .batches import Batches
 from .copies import Support, Turning, supported
 from .field import Strengths, smooth_field
@@ -366,7 +367,7 @@ class Run:
         K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
         mean = total / n_cells
         covariance = squares / n_cells - np.outer(mean, mean)
-        axes = np.linalg.eigh(covariance)[1][:, ::-1][:, : min(math.ceil(math.log2(K)) + 1, d)]
+        axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]
         spread = math.sqrt(max(float(np.trace(covariance)), 0.0))
         sums = added(stack.divided(y, mean, axes, spread, part) for stack, y, part in each)
         centres = Sums(*(yield from _summed(list(sums)))).centres(K)
