@@ -238,7 +238,9 @@ def seeded(points, K, n_axes, steps):
         side = tuple(bool((y - middle) @ axis > 0) for axis in axes)
         regions.setdefault(side, []).append((y, n))
     # The origin decides on regions of the same size.
-    order = sorted((-cells(group), float(mean(group) @ mean(group)), key) for key, group in regions.items())
+    order = sorted(
+        (-cells(group), float(mean(group) @ mean(group)), key) for key, group in regions.items()
+    )
     centres = [mean(regions[key]) for *_, key in order[:K]]
     for _ in range(steps):
         centres = kmeans_step(points, centres)

@@ -157,7 +157,7 @@ def test_the_smooth_field_is_that_of_least_squares(seed, kind, temperature, prio
     if prior + damping == 0.0:
         prior = 0.1  # without both the field is that of interpolation, where rounding decides
     world = World(seed, kind if kind != "coincide" else "spread")
-    stack, y, met, everyone = stacked(world, temperature)
+    stack, _, met, everyone = stacked(world, temperature)
     v = world.padded(world.v, -2.0)
     strengths, width = Strengths(prior, damping), 0.9
     found = smooth_field(stack, v, met, everyone, world.unit, width, strengths)
@@ -190,7 +190,9 @@ def test_sums_of_populations(seed, kind):
         expected = sum((n * y for y, n in group), np.zeros(3))
         np.testing.assert_allclose(step.total[k], expected, **CLOSE)
         for b, (y_b, n_b) in enumerate(zip(world.y, world.n, strict=True)):
-            own = [m for q, m in zip(y_b, n_b, strict=True) if oracles.nearest(q, world.centres) == k]
+            own = [
+                m for q, m in zip(y_b, n_b, strict=True) if oracles.nearest(q, world.centres) == k
+            ]
             assert counts[b, k] == sum(own)
     within, spread, cells = stack.covariances(y, world.centres, world.on)
     inner, outer = np.zeros((2, 3, 3))

@@ -114,6 +114,11 @@ class Run:
         ]
 
     @property
+    def bent(self) -> np.ndarray:
+        """(B,) whether populations of a batch move beyond its shift."""
+        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
+
+    @property
     def displacement(self) -> Floats:
         """(P, d) displacements of all populations."""
         parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
@@ -216,6 +221,8 @@ class Run:
                         self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
                         found.unit, width, self.strengths,
                     )  # fmt: skip
+                    # A field that is rounding only is none.
+                    part = part & (np.abs(v).max((1, 2)) > NONE)
                     self.fields[s] = np.where(part[:, None, None], v, 0.0)
         return self
 
