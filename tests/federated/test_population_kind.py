@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from scbatchprox import BatchProx, Moments, PopulationTarget
+from scbatchprox import BatchProx, Moments, PopulationSettings, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.evidence import Decision
 from scbatchprox.core.labels import Labels
+from scbatchprox.federated.fixed import Fixed
 from scbatchprox.federated.kinds.population import ROUND
 from scbatchprox.federated.kinds.refine import refine
 from scbatchprox.federated.rounds import in_process
@@ -16,22 +17,21 @@ DEFAULT = PopulationTarget()
 FORCED = PopulationTarget(force=True, seed=1)
 TARGETS = pytest.mark.parametrize("target", [DEFAULT, FORCED], ids=["default", "forced"])
 #: Sums of a fit by default: the moments, all others without a smooth part, and those of a smooth part.
-MOMENTS, SHIFTS, SMOOTH = 1, 41, 18
+MOMENTS, SHIFTS, SMOOTH = 1, 42, 18
 #: For each look at batches after the first: some had no evidence, the others are looked at again.
-LOOK = 20
+LOOK = 21
 
 
 def cells(seed, sizes, d=6, types=5, shift=1.0, warp=0.0, offset=0.0):
     """Cells of types in shifted batches, which have different shares of the types.
 
-    With ``warp`` every type has its own displacement in every batch, besides the shift.
+    With ``warp`` every batch is sheared too: types that are near to each other move alike.
     """
     rng = np.random.default_rng(seed)
     places = 4.0 * rng.normal(size=(types, d))
     parts = [
-        (places + warp * rng.normal(size=(types, d)))[
-            rng.choice(types, n, p=rng.dirichlet(3.0 * np.ones(types)))
-        ]
+        places[rng.choice(types, n, p=rng.dirichlet(3.0 * np.ones(types)))]
+        @ (np.eye(d) + warp * rng.normal(size=(d, d)) / np.sqrt(d))
         + shift * rng.normal(size=d)
         + rng.normal(size=(n, d))
         for n in sizes
@@ -63,9 +63,12 @@ def seen(site, given):
         answer = yield addends
 
 
-def at_sites(own, sites, given=None, **options):
+def at_sites(own, sites, given=None, min_cells=20, **options):
     """The models that sites fit together; ``given`` is what the first of them gives."""
-    kinds = [refine(own.select(site), BatchProx(**{"target": "moment"} | options)) for site in sites]
+    kinds = [
+        refine(own.select(site), BatchProx(**{"target": "moment"} | options), min_cells)
+        for site in sites
+    ]
     if given is not None:
         kinds[0] = seen(kinds[0], given)
     return in_process(kinds)
@@ -116,7 +119,7 @@ class TestEqualsTheFitToAllCells:
         ids=["3 batches", "8 batches", "12 batches"],
     )
     @pytest.mark.parametrize(
-        ("shift", "warp"), [(1.0, 0.0), (30.0, 0.0), (1.0, 1.0)], ids=["near", "far", "warped"]
+        ("shift", "warp"), [(1.0, 0.0), (30.0, 0.0), (1.0, 0.2)], ids=["near", "far", "warped"]
     )
     def test_at_sites_with_one_or_more_batches(self, target, n_sites, sizes, shift, warp):
         own = described(*cells(1, sizes, shift=shift, warp=warp), target)
@@ -127,7 +130,7 @@ class TestEqualsTheFitToAllCells:
     def test_these_studies_have_all_decisions(self):
         """Or the test above would compare zeros."""
         found, smooth = set(), set()
-        for seed, shift, warp in [(0, 1.0, 0.0), (0, 0.0, 0.0), (1, 1.0, 1.0), (1, 1.0, 2.0)]:
+        for seed, shift, warp in [(1, 0.0, 0.0), (3, 1.0, 0.2), (5, 1.0, 0.1), (1, 1.0, 0.4)]:
             own = described(*cells(seed, [400] * 6, d=10, shift=shift, warp=warp))
             central = BatchProx(target=DEFAULT).fit_moments(own)
             for seed_of_split in range(2):
@@ -181,7 +184,8 @@ class TestEqualsTheFitToAllCells:
         Z, batch = cells(410, [23, 38, 34], d=20)
         own = described(np.round(Z) + 1e5, batch, min_cells=1)
         central = BatchProx(target=FORCED, rounds=5).fit_moments(own)
-        assert_same(own, at_sites(own, split(own.batches, 2), target=FORCED, rounds=5), central)
+        models = at_sites(own, split(own.batches, 2), min_cells=1, target=FORCED, rounds=5)
+        assert_same(own, models, central)
 
     def test_whatever_the_signs_of_eigenvectors(self, monkeypatch):
         """They differ between machines, and number the regions that sites add up."""
@@ -212,20 +216,24 @@ class TestEqualsTheFitToAllCells:
 
 class TestRounds:
     @pytest.mark.parametrize(
-        ("seed", "shift", "warp", "expected"),
+        ("warp", "far", "evidence", "expected"),
         [
-            (0, 1.0, 0.0, MOMENTS + SHIFTS),
-            (1, 1.0, 1.0, MOMENTS + SHIFTS + SMOOTH),
-            (0, 1.0, 2.0, MOMENTS + SHIFTS + 1),  # no batch is left, which is one more sum
-            (1, 1.0, 2.0, MOMENTS + SHIFTS + LOOK + 1),
+            (0.0, 0.0, 0.5, MOMENTS + SHIFTS),
+            (0.2, 0.0, 0.5, MOMENTS + SHIFTS + SMOOTH),
+            (0.0, 0.0, 50.0, MOMENTS + SHIFTS + 1),  # no batch is left, which is one more sum
+            (0.0, 9.0, 0.5, MOMENTS + SHIFTS + LOOK),  # one is refused, and the others are looked at
         ],
         ids=["shifts", "smooth", "none", "two looks"],
     )
-    def test_how_many_there_are(self, seed, shift, warp, expected):
-        own = described(*cells(seed, [400] * 6, d=10, shift=shift, warp=warp))
-        given = []
-        models = at_sites(own, split(own.batches, 3), given, target=DEFAULT)
-        assert models[0].fit_.consensus.smooth == (expected == MOMENTS + SHIFTS + SMOOTH)
+    def test_how_many_there_are(self, warp, far, evidence, expected):
+        Z, batch = cells(3, [400] * 6, d=10, warp=warp)
+        rng, other = np.random.default_rng(0), batch == "b05"
+        if far:
+            Z[other] = far + rng.normal(size=(other.sum(), 10))
+        target = PopulationTarget(settings=PopulationSettings(evidence=evidence))
+        own, given = described(Z, batch), []
+        models = at_sites(own, split(own.batches, 3), given, target=target)
+        assert models[0].fit_.consensus.smooth == (warp > 0)
         assert len(given) == expected
         # Two runs at once, in regions or at centres: at most 128 of them, with coordinates and cells.
         assert max(len(addends.values) for addends in given) <= 2 * 128 * (10 + 1)
@@ -257,23 +265,22 @@ class TestRounds:
         if sizes == [300, 250, 20, 30]:
             assert (models[2].evidence_.decision == Decision.ALONE).all()
 
-    def test_a_batch_a_million_spreads_away_is_in_range(self):
+    @pytest.mark.parametrize("away", [1e6, 1e14])
+    def test_a_batch_far_away_is_in_range(self, away):
         own = described(*cells(1, [150, 400, 90, 200]))
         mean = own.mean.copy()
-        mean[own.batch == 0] += 1e6
+        mean[own.batch == 0] += away
         apart = Moments(own.batches, own.batch, own.n, mean, own.m2, mean)
         central = BatchProx(target=DEFAULT).fit_moments(apart)
         for model in at_sites(apart, split(own.batches, 3), target=DEFAULT):
             expected = central.evidence_.select(model.batches_.tolist())
             np.testing.assert_array_equal(model.evidence_.decision, expected.decision)
 
-    def test_sums_out_of_range_are_an_error(self):
+    def test_sums_out_of_range_are_an_error(self, monkeypatch):
+        monkeypatch.setattr("scbatchprox.federated.kinds.population.ROUND", Fixed(128, 104))
         own = described(*cells(1, [150, 400, 90]))
-        mean = own.mean.copy()
-        mean[own.batch == 0] += 1e14
-        apart = Moments(own.batches, own.batch, own.n, mean, own.m2, mean)
         with pytest.raises(ValueError, match="Expected numbers below"):
-            at_sites(apart, split(own.batches, 3), target=DEFAULT)
+            at_sites(own, split(own.batches, 3), target=DEFAULT)
 
 
 class TestALateSite:
@@ -294,10 +301,21 @@ class TestALateSite:
         assert model.batches_.tolist() == ["b04"]
         expected = central.adapter_.select(["b04"])
         assert np.abs(expected.shift).max() > 1e-3
+        assert model.evidence_.decision == central.evidence_.select(["b04"]).decision
         np.testing.assert_allclose(model.shift_, expected.shift, atol=1e-8 * Z.std())
         np.testing.assert_array_equal(model.adapter_.anchors, expected.anchors)
 
-    @pytest.mark.parametrize("target", ["moment", FEDERATED_TARGET], ids=["moment", "population"])
+    def test_with_nothing_in_common_stays_where_it_is(self, data):
+        """Fifty spreads away, and of another geometry."""
+        Z, batch = data
+        own = described(Z, batch)
+        published = at_sites(own, split(own.batches, 3), target=DEFAULT)[0].published()
+        other, late = cells(8, [150], types=1)
+        published.partial_fit(other + 50.0, batch=np.char.add("late ", late))
+        assert published.evidence_.decision.tolist() == [Decision.ALONE]
+        np.testing.assert_array_equal(published.shift_, 0.0)
+
+    @pytest.mark.parametrize("target", ["moment", DEFAULT], ids=["moment", "population"])
     def test_what_is_published_has_no_batch(self, data, target):
         Z, batch = data
         model = BatchProx(target=target).fit(Z, batch=batch)

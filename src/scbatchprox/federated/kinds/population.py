@@ -8,16 +8,16 @@ are dissolved. What is added over sites:
 - in a round, for each centre, the weight of the populations there and their weighted positions, once for
   weights and once for the nearest centre, :math:`2 K (d + 1)` numbers, and four for the trace;
 - to look for evidence, the cells at each centre, and squares within regions and within batches,
-  :math:`K + 2 d^2` numbers;
+  :math:`K + 2 d^2` numbers, then up to d sums of third powers;
 - a few scalars, by which all sites decide the same.
 
 A region or centre with one population shows its mean to all who can read the sums: see
 :mod:`scbatchprox.federated.disclosure`.
 
-Positions are relative to the mean of all cells, in units of about the spread within populations. The largest
-numbers are sums of squares over cells. A site's numbers are exact to :math:`2^{-80}`, and must be below
-:math:`2^{95}`, about 4e28: for a site with a million cells that is an error only if they lie 2e11 spreads
-from the mean of all cells.
+Positions are relative to the mean of all cells, in units of about the spread within populations, or of that of
+all cells if it is a billion times larger. The largest numbers are sums of squares over cells: up to 1e18 times
+the number of cells and coordinates. A site's numbers are exact to :math:`2^{-80}`, and larger ones than
+:math:`2^{95}`, about 4e28, are an error.
 """
 
 from __future__ import annotations

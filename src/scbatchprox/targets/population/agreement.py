@@ -31,8 +31,11 @@ class Agreement(NamedTuple):
 
     @property
     def z(self) -> Floats:
-        """(b,) S over its chance spread; it is not a standard normal number."""
-        return self.total / np.maximum(self.spread, 1e-300)
+        """(b,) S over its chance spread; it is not a standard normal number.
+
+        Zero where both are rounding, as for the smooth part of a batch with one population.
+        """
+        return np.where(self.spread > NONE, self.total / np.maximum(self.spread, NONE), 0.0)
 
 
 def shift_agreement(goals: Goals) -> tuple[Floats, Agreement]:

@@ -54,9 +54,10 @@ class Turning(NamedTuple):
     def signed(self, skew: Floats) -> Turning:
         """The same space, with directions (q,) in which the populations are skewed to the positive side.
 
-        The sign of an eigenvector is arbitrary, and would decide which copies are made.
+        The sign of an eigenvector is arbitrary, and would decide which copies are made. Without a skew, beyond
+        rounding, it is that of :func:`principal_axes`, which is the same at all sites.
         """
-        sign = np.where(skew < 0, -1.0, 1.0)
+        sign = np.where(skew < -NONE, -1.0, 1.0)
         return Turning(self.into * sign, self.back * sign[:, None])
 
     def copies(self, x: Floats, n_copies: int) -> Floats:
