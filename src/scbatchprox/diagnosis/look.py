@@ -23,7 +23,7 @@ from .words import composition_warning, kept_warning
 __all__ = ["look", "sample_sizes"]
 
 #: Cells of a small sample of all batches, and the fewest and most cells of one batch in it.
-MAX_CELLS, MIN_PER_BATCH, MAX_PER_BATCH = 6000, 60, 1000
+MAX_CELLS, MIN_PER_BATCH, MAX_PER_BATCH = 6000, 100, 1000
 
 
 def look(
@@ -63,9 +63,10 @@ def sample_sizes(
 def _small_look(cells: Cells) -> pd.DataFrame:
     """Return the compositions of batches, on a small sample."""
     sample = cells.small_sample(_small(cells.labels.n))
-    labels = sample.labels
+    named = sample.labels.batches[sample.labels.codes]
+    labels = Labels.of(named, named.size)  # without batches that have no cells in the sample
     composition = np.full(labels.batches.size, np.nan)
-    if (labels.n > 0).sum() > 1:
+    if labels.batches.size > 1:
         found = found_in(MemoryCells(sample.cells, labels))
         composition = composition_of(found, labels.n)
     return pd.DataFrame({"composition": composition}, labels.batches.tolist())
