@@ -77,7 +77,7 @@ def add(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Also add batches that are very far or have nothing to compare with."
+            "--force", help="Also add batches that are very far, or cannot be compared with the atlas."
         ),
     ] = False,
     merge: Annotated[

@@ -23,7 +23,7 @@ from .words import composition_warning, kept_warning
 __all__ = ["look", "sample_sizes"]
 
 #: Cells of a small sample of all batches, and the fewest and most cells of one batch in it.
-MAX_CELLS, MIN_PER_BATCH, MAX_PER_BATCH = 6000, 100, 1000
+MAX_CELLS, MIN_PER_BATCH, MAX_PER_BATCH = 6000, 300, 1000
 
 
 def look(
