@@ -292,6 +292,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
         "matched": run.matched,
         "agreement": run.agreement,
         "smooth": found.look.smooth.z,
+        "evidence": found.evidence,
         "support": support,
         "chance": chance,
         "composition": found.look.composition,
