@@ -20,7 +20,7 @@ from ...kernels.arrays import Floats
 from .meeting import Goals, squares
 from .sums import NONE
 
-__all__ = ["Agreement", "shift_agreement", "smooth_agreement"]
+__all__ = ["Agreement", "most_agreement", "shift_agreement", "smooth_agreement"]
 
 
 class Agreement(NamedTuple):
@@ -50,6 +50,17 @@ def shift_agreement(goals: Goals) -> tuple[Floats, Agreement]:
     distinct = np.maximum(1.0 - (w**2).sum(1), 1e-300)  # weight of pairs of different centres
     factor = np.clip(found.total / distinct / np.maximum(size, 1e-300), 0.0, 1.0)
     return factor[:, None] * mean, found
+
+
+def most_agreement(goals: Goals) -> Floats:
+    """(b,) the agreement over its chance spread if all centres asked for exactly the same.
+
+    It is about 0.7 times the number of centres: a batch with four populations reaches 2.4.
+    """
+    w = _shares(goals.weight)
+    squares, fourth = (w**2).sum(1), (w**4).sum(1)
+    spread = np.sqrt(2.0 * np.maximum(squares**2 - fourth, 0.0))
+    return np.where(spread > NONE, (1.0 - squares) / np.maximum(spread, NONE), np.inf)
 
 
 def smooth_agreement(goals: Goals, unit: float) -> Agreement:

@@ -14,7 +14,7 @@ from ...core.evidence import Trace
 from ...core.exchange import Rounds
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
-from .agreement import Agreement, shift_agreement, smooth_agreement
+from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement
 from .axes import principal_axes
 from .batches import Batches
 from .copies import Support, Turning, supported
@@ -30,6 +30,8 @@ STEPS = 2
 #: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
 #: and a batch moves only if its centres agree.
 FALLING = 0.6
+#: Part of the largest agreement that a batch can reach, which is enough if it has very few centres.
+NEARLY = 0.9
 #: Copies of each of many batches.
 FEW_COPIES = 3
 #: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
@@ -116,7 +118,7 @@ class Run:
     @property
     def bent(self) -> np.ndarray:
         """(B,) whether populations of a batch move beyond its shift."""
-        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
+        return self.batches.by_batch([np.asarray(field.any((1, 2))) for field in self.fields])
 
     @property
     def displacement(self) -> Floats:
@@ -283,21 +285,26 @@ class Run:
         self.agreement = self.batches.by_batch([agreement.z for _, agreement in parts])
         # The shift of a batch has the evidence of all its matched cells, a field that of each population.
         weight = self.batches.by_batch([part.weight.sum(1) for part in goals])
-        needed = yield from self._needed(limit)
+        needed = yield from self._needed(limit, goals)
         start = self.start
         new = start + self.strengths.shrunk(weight[:, None], goal - start, self.shift - start)
         self.shift = np.where((self.active & (self.agreement > needed))[:, None], new, 0.0)
         return centres
 
-    def _needed(self, limit: float) -> Rounds[float]:
-        """The agreement that a batch needs: more among many batches, unless they have it together."""
-        if not limit or self.fixed is not None:
+    def _needed(self, limit: float, goals: list[Goals]) -> Rounds[float | Floats]:
+        """The agreement that a batch needs: more among many batches, unless they have it together.
+
+        A batch with very few centres cannot reach the limit: for it, nearly all that it can reach is enough.
+        """
+        if not limit:
             return limit
-        known = self.agreement[self.active]
-        total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
-        if total > limit * math.sqrt(number):
-            return limit
-        return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
+        if self.fixed is None:
+            known = self.agreement[self.active]
+            total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
+            if total <= limit * math.sqrt(number):
+                return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
+        most = self.batches.by_batch([most_agreement(part) for part in goals])
+        return np.minimum(limit, NEARLY * most)
 
     def _goals(self, found: _Exchanged, width: float) -> list[Goals]:
         parts = zip(self.batches.stacks, found.positions, found.met, strict=True)
