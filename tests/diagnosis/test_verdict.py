@@ -222,7 +222,9 @@ class TestEarlierVersions:
         cells = make_cells(batches=["a", "b", "c"])
         refine(cells, "batch")
         known = ["n_cells", "moved", "scale_min", "scale_max", "matched", "neighbours_kept"]
-        table = pd.DataFrame(cells.uns[KEY]["diagnosis"])[known].assign(composition=0.1, distinct=0.9)
+        table = pd.DataFrame(cells.uns[KEY]["diagnosis"])[known].assign(
+            composition=0.1, distinct=0.9
+        )
         if request.param == "levels":
             table["level"] = ["safe", "move with care", "leave alone"]
             table["reasons"] = ["", "moved", "matched"]

@@ -144,10 +144,8 @@ def _advised(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
 
 def refused(judgement: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of batches that are refused unless forced; the first batches never are."""
-    return judgement[
-        [Level(level).needs_force for level in judgement["advice_level"]]
-        & (judgement["level"] != FIRST)
-    ]
+    levels = zip(judgement["advice_level"], judgement["level"], strict=True)
+    return judgement[[Level(level).needs_force and place != FIRST for level, place in levels]]
 
 
 def refuse(judgement: pd.DataFrame) -> None:
