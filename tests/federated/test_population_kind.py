@@ -221,7 +221,7 @@ class TestRounds:
             (0.0, 0.0, 0.5, MOMENTS + SHIFTS),
             (0.2, 0.0, 0.5, MOMENTS + SHIFTS + SMOOTH),
             (0.0, 0.0, 50.0, MOMENTS + SHIFTS + 1),  # no batch is left, which is one more sum
-            (0.0, 9.0, 0.5, MOMENTS + SHIFTS + LOOK),  # one is refused, and the others are looked at
+            (0.0, 9.0, 0.5, MOMENTS + SHIFTS + LOOK),  # one is refused
         ],
         ids=["shifts", "smooth", "none", "two looks"],
     )

@@ -14,9 +14,9 @@ are dissolved. What is added over sites:
 A region or centre with one population shows its mean to all who can read the sums: see
 :mod:`scbatchprox.federated.disclosure`.
 
-Positions are relative to the mean of all cells, in units of about the spread within populations, or of that of
-all cells if it is a billion times larger. The largest numbers are sums of squares over cells: up to 1e18 times
-the number of cells and coordinates. A site's numbers are exact to :math:`2^{-80}`, and larger ones than
+Positions are relative to the mean of all cells, in units of about the spread within populations, or of that
+of all cells if it is a billion times larger. The largest numbers are sums of squares over cells: up to 1e18
+times the number of cells and coordinates. A site's numbers are exact to :math:`2^{-80}`, and larger ones than
 :math:`2^{95}`, about 4e28, are an error.
 """
 

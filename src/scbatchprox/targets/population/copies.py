@@ -54,7 +54,7 @@ class Turning(NamedTuple):
     def signed(self, skew: Floats) -> Turning:
         """The same space, with directions (q,) in which the populations are skewed to the positive side.
 
-        The sign of an eigenvector is arbitrary, and would decide which copies are made. Without a skew, beyond
+        The sign of an eigenvector is arbitrary, and would decide which copies are made. Without a skew beyond
         rounding, it is that of :func:`principal_axes`, which is the same at all sites.
         """
         sign = np.where(skew < -NONE, -1.0, 1.0)
