@@ -19,7 +19,7 @@ from scbatchprox.federated.work import CellsFile, contribute, refine_parameters
 
 from .measure import Row
 
-D, CELLS = 40, 5_000
+D, CELLS, TYPES = 40, 5_000, 12
 SITES = (3, 10, 30)
 
 
@@ -44,10 +44,10 @@ def _study(root: Path, n_sites: int, target: str) -> tuple[int, float, float, fl
     for one in sites:
         for other in sites:
             one.trust(other.name, other.keys.card.fingerprint)
-    types = 4.0 * rng.normal(size=(6, D))
+    types = 4.0 * rng.normal(size=(TYPES, D))
     files, cells = [], []
     for site in sites:
-        Z = types[rng.integers(0, 6, CELLS)] + rng.normal(size=(CELLS, D)) + rng.normal(size=D)
+        Z = types[rng.integers(0, TYPES, CELLS)] + rng.normal(size=(CELLS, D)) + rng.normal(size=D)
         np.save(site.private / "cells.npy", Z)
         (site.private / "labels.txt").write_text("batch\n" * CELLS)
         files.append(
@@ -77,6 +77,7 @@ def _study(root: Path, n_sites: int, target: str) -> tuple[int, float, float, fl
     central = central_fit(np.concatenate(cells), batch, target)
     own = np.concatenate([np.load(file.out) for file in files if file.out])
     worst = float((np.abs(own - central) / central.std(0)).max())
+    assert np.abs(own - np.concatenate(cells)).max() > 0.1  # or the difference says nothing
     size = sum(path.stat().st_size for path in sums) / n_sites
     return len(sums) // n_sites, seconds / n_sites, size, worst
 

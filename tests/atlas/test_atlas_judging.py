@@ -9,6 +9,7 @@ from atlas_cells import content, fitted, of
 from scbatchprox import Atlas, BatchProx, Moments
 from scbatchprox.atlas import cell_scores, judge
 from scbatchprox.atlas.judging import CELL_FAR
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
 
 
@@ -122,8 +123,8 @@ class TestJudging:
         np.savez(tmp_path / "x.npz", Z=Z, donor=batch)
         before = content(path)
         message = (
-            "found 'x' to leave alone: 100% of its cells have no partner in the atlas; nothing was added, "
-            r"force=True \(--force\) adds it"
+            f"found 'x' with {Level.ALONE}: its geometry fits the atlas no better than turned copies .*; left "
+            r"exactly as it is; nothing was added, force=True \(--force\) adds it"
         )
         adds = {
             "array": lambda **options: atlas.add(Z, batch, **options),
@@ -132,9 +133,9 @@ class TestJudging:
         for add in adds.values():
             found = add(dry_run=True)
             assert found.judgement["level"].tolist() == ["close"]
-            assert found.judgement["advice"]["x"].startswith("leave alone: ")
+            assert found.judgement["advice"]["x"].startswith(f"{Level.ALONE}: ")
             assert found.judgement.loc["x", ["advice_level", "reasons"]].tolist() == [
-                "leave alone", "matched",
+                Level.ALONE, "evidence",
             ]  # fmt: skip
             with pytest.raises(BadValue, match=message):
                 add()
@@ -149,6 +150,8 @@ class TestJudging:
         for version, add in zip((5, 7), adds.values(), strict=True):
             atlas.forget("x")
             assert add(force=True).version == version
+            model = atlas.model
+            np.testing.assert_array_equal(model.transform(Z, batch=batch), Z)
 
     def test_a_batch_near_a_known_one_is_close(self, path, rng):
         atlas = Atlas.create(path, target="moment")

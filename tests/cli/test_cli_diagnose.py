@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from command_line import printed_on, run
+from report_cells import make_cells
 from scbatchprox import diagnose
 
 
@@ -31,8 +32,9 @@ class TestDiagnose:
             assert sum(line.startswith(f"{batch}: ") for line in lines) == 1
 
     @pytest.mark.parametrize("verb", ["diagnose", "refine"])
-    def test_fits_a_terminal(self, adata, tmp_path, verb):
+    def test_fits_a_terminal(self, tmp_path, verb):
         """One sentence for all batches with a verdict, as in Python."""
+        adata = make_cells()
         adata.obs["condition"] = adata.obs["batch"].astype(str)
         adata.obs["batch"] = "GSM433970_" + adata.obs["batch"].astype(str) + "_filtered_bc_matrix"
         adata.write_h5ad(path := tmp_path / "c.h5ad")
@@ -56,7 +58,8 @@ class TestDiagnose:
         )  # sites are drawn by chance: there is nothing to remove
 
     @pytest.mark.filterwarnings("ignore:To keep")
-    def test_a_column_that_is_the_batch(self, adata, tmp_path):
+    def test_a_column_that_is_the_batch(self, tmp_path):
+        adata = make_cells()
         adata.obs["condition"] = adata.obs["batch"].astype(str) + " days"
         adata.write_h5ad(tmp_path / "c.h5ad")
         words = ("diagnose", tmp_path / "c.h5ad", "--batch-key", "batch", "--keep", "condition")

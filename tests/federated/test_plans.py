@@ -16,7 +16,7 @@ from federated_study import (
     forged,
     run,
 )
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.errors import BadValue
 from scbatchprox.federated.keys import Card, SiteKeys
 from scbatchprox.federated.messages import Message
@@ -221,6 +221,28 @@ def test_wild_parameters(study, name):
             continue
         Z = np.random.default_rng(0).normal(size=(60, 3))
         model.fit(Z, batch=np.repeat([0, 1], 30))
+
+
+def test_settings_of_populations(study):
+    """A plan has all of them, whether they were given or not; others are refused in one sentence."""
+    cards = tuple(site.keys.card for site in study.sites.values())
+    given = refine_parameters(BatchProx(target="population"), 3, "an embedding")
+    target = given["model"]["target"]
+    assert target["settings"] == PopulationSettings().to_json()
+    assert _model(Plan("lung", "refine", cards, given)).target == PopulationTarget()
+    own = PopulationTarget(force=True, settings=PopulationSettings(evidence=2.0))
+    plan = Plan("lung", "refine", cards, refine_parameters(BatchProx(target=own), 3, "x"))
+    assert _model(plan).target == own
+    changes = [{"more": 1}, {"seedings": 5}, *({name: "x"} for name in target["settings"])]
+    for change in [*changes, *({name: -1} for name in target["settings"])]:
+        wild = target | {"settings": target["settings"] | change}
+        parameters = given | {"model": given["model"] | {"target": wild}}
+        with pytest.raises(BadValue, match="Expected") as caught:
+            _model(Plan("lung", "refine", cards, parameters))
+        assert len(str(caught.value)) < 1000
+    named = given | {"model": given["model"] | {"target": "population"}}  # what its defaults are
+    with pytest.raises(BadValue, match="Expected parameters that this version knows"):
+        _model(Plan("lung", "refine", cards, named))
 
 
 def test_a_plan_at_the_place_of_another(study, answered):

@@ -1,27 +1,37 @@
 """The population target at several sites equals the fit to all cells in one place."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
-from scbatchprox import BatchProx, Moments, PopulationTarget
-from scbatchprox.federated.kinds.population import FEDERATED_TARGET
+from scbatchprox import BatchProx, Moments, PopulationSettings, PopulationTarget
+from scbatchprox.cells.memory import MemoryCells
+from scbatchprox.core.evidence import Decision
+from scbatchprox.core.labels import Labels
+from scbatchprox.federated.fixed import Fixed
+from scbatchprox.federated.kinds.population import ROUND
 from scbatchprox.federated.kinds.refine import refine
 from scbatchprox.federated.rounds import in_process
 from scbatchprox.targets.population.dissolve import dissolved
-from scbatchprox.targets.population.settings import FEDERATED
 
 DEFAULT = PopulationTarget()
-TARGETS = pytest.mark.parametrize("target", [DEFAULT, FEDERATED_TARGET], ids=["default", "few"])
+FORCED = PopulationTarget(force=True, seed=1)
+TARGETS = pytest.mark.parametrize("target", [DEFAULT, FORCED], ids=["default", "forced"])
+#: Sums of a fit by default: the moments, all others without a smooth part, and those of a smooth part.
+MOMENTS, SHIFTS, SMOOTH = 1, 42, 18
+#: For each look at batches after the first: some had no evidence, the others are looked at again.
+LOOK = 21
 
 
-def cells(seed, sizes, d=6, types=5, shift=1.0, offset=0.0):
-    """Cells of types in shifted batches, which have different shares of the types."""
+def cells(seed, sizes, d=6, types=5, shift=1.0, warp=0.0, offset=0.0):
+    """Cells of types in shifted batches, which have different shares of the types.
+
+    With ``warp`` every batch is sheared too: types that are near to each other move alike.
+    """
     rng = np.random.default_rng(seed)
     places = 4.0 * rng.normal(size=(types, d))
     parts = [
-        places[rng.choice(types, n, p=rng.dirichlet(np.ones(types)))]
+        places[rng.choice(types, n, p=rng.dirichlet(3.0 * np.ones(types)))]
+        @ (np.eye(d) + warp * rng.normal(size=(d, d)) / np.sqrt(d))
         + shift * rng.normal(size=d)
         + rng.normal(size=(n, d))
         for n in sizes
@@ -36,29 +46,50 @@ def split(names, n_sites, seed=0):
     return [names[owner == site].tolist() for site in range(n_sites)]
 
 
-def described(Z, batch, target, min_cells=20):
-    model = BatchProx(target=target).fit(Z, batch=batch)
-    return dissolved(model.fit_.moments, min_cells)
+def described(Z, batch, target=DEFAULT, min_cells=20):
+    found = BatchProx(target=target).describe(MemoryCells(Z, Labels.of(batch, len(Z))))
+    return dissolved(found, min_cells)
 
 
-def at_sites(own, sites, **options):
-    """The models that sites fit together."""
-    return in_process(
-        [refine(own.select(site), BatchProx(**{"target": "moment"} | options)) for site in sites]
-    )
+def seen(site, given):
+    """The same site; what it gives is remembered."""
+    answer = None
+    while True:
+        try:
+            addends = next(site) if answer is None else site.send(answer)
+        except StopIteration as end:
+            return end.value
+        given.append(addends)
+        answer = yield addends
 
 
-def largest_difference(own, models, central):
-    """Between displacements at the sites and in one place, relative to the spread of all cells."""
+def at_sites(own, sites, given=None, min_cells=20, **options):
+    """The models that sites fit together; ``given`` is what the first of them gives."""
+    kinds = [
+        refine(own.select(site), BatchProx(**{"target": "moment"} | options), min_cells)
+        for site in sites
+    ]
+    if given is not None:
+        kinds[0] = seen(kinds[0], given)
+    return in_process(kinds)
+
+
+def assert_same(own, models, central):
+    """Displacements, decisions, traces and the consensus are those of the fit to all cells."""
     spread = np.sqrt(own.by_batch.pooled().var.mean())
-    found = 0.0
     for model in models:
         expected = central.adapter_.select(model.batches_.tolist())
         mean = model.fit_.moments.mean
         ours, theirs = ((a.scale - 1.0) * mean + a.shift for a in (model.adapter_, expected))
-        found = max(found, float(np.abs(ours - theirs).max()))
+        assert np.abs(ours - theirs).max() < 1e-8 * spread
         np.testing.assert_array_equal(model.adapter_.anchors, expected.anchors)
-    return found / spread
+        assert_same_told(model, models[0], central)
+        ours, theirs = model.fit_.consensus, central.fit_.consensus
+        assert ours.variance == pytest.approx(theirs.variance, rel=1e-9)
+        assert (ours.together, ours.smooth) == (theirs.together, theirs.smooth)
+        np.testing.assert_allclose(ours.mass, theirs.mass, atol=1e-8 * own.n_cells)
+        np.testing.assert_array_equal(ours.cells, theirs.cells)
+        np.testing.assert_array_equal(ours.total, models[0].fit_.consensus.total)
 
 
 def assert_same_told(model, other, central):
@@ -68,9 +99,12 @@ def assert_same_told(model, other, central):
         np.testing.assert_allclose(values, getattr(central.history_, name), rtol=1e-7, atol=1e-8)
     expected = central.evidence_.select(model.batches_.tolist())
     assert model.evidence_.batches.tolist() == model.batches_.tolist()
+    np.testing.assert_array_equal(model.evidence_.decision, expected.decision)
     for name in expected.numbers():
+        # Copies may be compared in single precision.
+        near = 1e-4 if name in ("support", "chance") else 1e-6
         ours, theirs = getattr(model.evidence_, name), getattr(expected, name)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(ours, theirs, rtol=near, atol=near, err_msg=name)
 
 
 class TestEqualsTheFitToAllCells:
@@ -84,19 +118,28 @@ class TestEqualsTheFitToAllCells:
         ],
         ids=["3 batches", "8 batches", "12 batches"],
     )
-    @pytest.mark.parametrize("shift", [1.0, 30.0], ids=["near", "far"])
-    def test_at_sites_with_one_or_more_batches(self, target, n_sites, sizes, shift):
-        own = described(*cells(1, sizes, shift=shift), target)
+    @pytest.mark.parametrize(
+        ("shift", "warp"), [(1.0, 0.0), (30.0, 0.0), (1.0, 0.2)], ids=["near", "far", "warped"]
+    )
+    def test_at_sites_with_one_or_more_batches(self, target, n_sites, sizes, shift, warp):
+        own = described(*cells(1, sizes, shift=shift, warp=warp), target)
         central = BatchProx(target=target).fit_moments(own)
         models = at_sites(own, split(own.batches, n_sites), target=target)
-        assert shift > 1 or np.abs(central.shift_).max() > 0.1
-        assert largest_difference(own, models, central) < 1e-8
-        for model in models:
-            ours, theirs = model.fit_.consensus, central.fit_.consensus
-            assert ours.unit == pytest.approx(theirs.unit, rel=1e-12)
-            np.testing.assert_allclose(ours.mass, theirs.mass, atol=1e-8)
-            np.testing.assert_array_equal(ours.total, models[0].fit_.consensus.total)
-            assert_same_told(model, models[0], central)
+        assert_same(own, models, central)
+
+    def test_these_studies_have_all_decisions(self):
+        """Or the test above would compare zeros."""
+        found, smooth = set(), set()
+        for seed, shift, warp in [(1, 0.0, 0.0), (3, 1.0, 0.2), (5, 1.0, 0.1), (1, 1.0, 0.4)]:
+            own = described(*cells(seed, [400] * 6, d=10, shift=shift, warp=warp))
+            central = BatchProx(target=DEFAULT).fit_moments(own)
+            for seed_of_split in range(2):
+                sites = split(own.batches, 3, seed_of_split)
+                assert_same(own, at_sites(own, sites, target=DEFAULT), central)
+            found |= set(central.evidence_.decision.tolist())
+            smooth.add(central.fit_.consensus.smooth)
+        assert found == {int(decision) for decision in Decision}
+        assert smooth == {False, True}
 
     @TARGETS
     @pytest.mark.parametrize(("offset", "scale"), [(1e8, 1.0), (0.0, 1e-9), (1e3, 1e7)])
@@ -104,8 +147,7 @@ class TestEqualsTheFitToAllCells:
         Z, batch = cells(2, [200, 150, 300, 90, 120], offset=offset)
         own = described(scale * Z, batch, target)
         central = BatchProx(target=target).fit_moments(own)
-        models = at_sites(own, split(own.batches, 3), target=target)
-        assert largest_difference(own, models, central) < 1e-8
+        assert_same(own, at_sites(own, split(own.batches, 3), target=target), central)
 
     @pytest.mark.parametrize(
         "options",
@@ -113,92 +155,132 @@ class TestEqualsTheFitToAllCells:
         ids=str,
     )
     def test_with_any_weights(self, options):
-        own = described(*cells(3, [200, 150, 300, 90]), FEDERATED_TARGET)
-        options = options | {"target": FEDERATED_TARGET}
+        own = described(*cells(3, [200, 150, 300, 90]))
+        options = options | {"target": DEFAULT}
         central = BatchProx(**{"target": "moment"} | options).fit_moments(own)
-        models = at_sites(own, split(own.batches, 3), **options)
-        assert largest_difference(own, models, central) < 1e-8
+        assert_same(own, at_sites(own, split(own.batches, 3), **options), central)
 
     def test_with_one_row_per_batch(self):
-        target = PopulationTarget(conditioned=False, seed=3, settings=FEDERATED)
+        target = PopulationTarget(conditioned=False, seed=3)
         own = described(*cells(4, [200, 150, 300, 90]), target)
         central = BatchProx(target=target).fit_moments(own)
         for model in at_sites(own, split(own.batches, 3), target=target):
             expected = central.adapter_.select(model.batches_.tolist())
             np.testing.assert_allclose(model.shift_, expected.shift, atol=1e-8)
 
-    def test_of_batches_with_one_population_each(self):
-        """Then the mean-only target is used. A single site cannot know that of the others."""
-        Z, batch = cells(5, [200, 150, 300])
-        one = BatchProx(target=DEFAULT).fit(Z, batch=batch, population=np.zeros(len(Z), int))
-        own = one.fit_.moments
-        models = at_sites(own, split(own.batches, 3), target=DEFAULT)
-        assert all(model.fit_.consensus.one_each for model in models)
-        assert largest_difference(own, models, one) < 1e-8
-        populations = np.where(batch == "b00", Z[:, 0] > np.median(Z[batch == "b00", 0]), 0)
-        central = BatchProx(target=DEFAULT).fit(Z, batch=batch, population=populations)
-        models = at_sites(central.fit_.moments, split(own.batches, 3), target=DEFAULT)
-        assert not any(model.fit_.consensus.one_each for model in models)
-        assert largest_difference(central.fit_.moments, models, central) < 1e-8
+    @pytest.mark.parametrize("offset", [0.0, 1e3])
+    def test_of_populations_of_equal_cells(self, offset):
+        """Their variance is zero: the unit is the spread of populations about the mean, not about zero."""
+        own = described(*cells(3, [200, 150, 300, 90], offset=offset))
+        for m2 in (0.0, 1e-24):
+            equal = Moments(
+                own.batches, own.batch, own.n, own.mean, np.full_like(own.m2, m2), own.anchors
+            )
+            central = BatchProx(target=DEFAULT).fit_moments(equal)
+            assert_same(equal, at_sites(equal, split(own.batches, 3), target=DEFAULT), central)
 
-    def test_of_many_populations(self, monkeypatch):
-        """Seedings then run on threads; a site alone has few populations."""
-        monkeypatch.setattr("scbatchprox.targets.population.batches.MANY_POPULATIONS", 60)
-        own = described(*cells(6, [400] * 6), DEFAULT)
-        assert own.n_rows >= 60
+    def test_of_few_populations_in_many_dimensions(self):
+        """Then there are many equal eigenvalues, and rounding would choose their axes."""
+        Z, batch = cells(410, [23, 38, 34], d=20)
+        own = described(np.round(Z) + 1e5, batch, min_cells=1)
+        central = BatchProx(target=FORCED, rounds=5).fit_moments(own)
+        models = at_sites(own, split(own.batches, 2), min_cells=1, target=FORCED, rounds=5)
+        assert_same(own, models, central)
+
+    def test_whatever_the_signs_of_eigenvectors(self, monkeypatch):
+        """They differ between machines, and number the regions that sites add up."""
+        own = described(*cells(1, [300, 200, 250, 150]))
         central = BatchProx(target=DEFAULT).fit_moments(own)
+        eigh, rng = np.linalg.eigh, np.random.default_rng(0)
+
+        def turned(S):
+            size, axes = eigh(S)
+            return size, axes * rng.choice([-1.0, 1.0], len(S))
+
+        monkeypatch.setattr(np.linalg, "eigh", turned)
+        assert_same(own, at_sites(own, split(own.batches, 3), target=DEFAULT), central)
+
+    def test_in_many_stacks(self, monkeypatch):
+        """A site alone has few batches, and other stacks."""
+        own = described(*cells(6, [400] * 6))
         models = at_sites(own, split(own.batches, 3), target=DEFAULT)
-        assert largest_difference(own, models, central) < 1e-8
-        for model in models:
-            assert_same_told(model, models[0], central)
+        monkeypatch.setattr("scbatchprox.targets.population.batches.STACK_SIZE", 2)
+        assert_same(own, models, BatchProx(target=DEFAULT).fit_moments(own))
 
     def test_that_moves_nothing(self):
-        own = described(*cells(3, [200, 150, 300]), DEFAULT)
+        own = described(*cells(3, [200, 150, 300]))
         for model in at_sites(own, split(own.batches, 3), target=DEFAULT, rounds=0):
             np.testing.assert_array_equal(model.shift_, 0.0)
             assert model.history_.round.tolist() == model.history_.movement.tolist() == [0.0]
 
 
 class TestRounds:
-    def sums(self, target, shift, **options):
-        """How many sums were added, and whether batches started from a common mean."""
-        Z, batch = cells(1, [150, 400, 90], shift=shift)
-        own = described(Z, batch, target)
-        sites = [refine(own.select([b]), BatchProx(target=target)) for b in own.batches.tolist()]
-        counts, sizes = Counter(), set()
+    @pytest.mark.parametrize(
+        ("warp", "far", "evidence", "expected"),
+        [
+            (0.0, 0.0, 0.5, MOMENTS + SHIFTS),
+            (0.2, 0.0, 0.5, MOMENTS + SHIFTS + SMOOTH),
+            (0.0, 0.0, 50.0, MOMENTS + SHIFTS + 1),  # no batch is left, which is one more sum
+            (0.0, 9.0, 0.5, MOMENTS + SHIFTS + LOOK),  # one is refused
+        ],
+        ids=["shifts", "smooth", "none", "two looks"],
+    )
+    def test_how_many_there_are(self, warp, far, evidence, expected):
+        Z, batch = cells(3, [400] * 6, d=10, warp=warp)
+        rng, other = np.random.default_rng(0), batch == "b05"
+        if far:
+            Z[other] = far + rng.normal(size=(other.sum(), 10))
+        target = PopulationTarget(settings=PopulationSettings(evidence=evidence))
+        own, given = described(Z, batch), []
+        models = at_sites(own, split(own.batches, 3), given, target=target)
+        assert models[0].fit_.consensus.smooth == (warp > 0)
+        assert len(given) == expected
+        # Two runs at once, in regions or at centres: at most 128 of them, with coordinates and cells.
+        assert max(len(addends.values) for addends in given) <= 2 * 128 * (10 + 1)
 
-        def counted(i, site):
-            answer = None
-            while True:
-                try:
-                    given = next(site) if answer is None else site.send(answer)
-                except StopIteration as end:
-                    return end.value
-                counts[i] += 1
-                sizes.add(len(given.values))
-                answer = yield given
+    @pytest.mark.parametrize(
+        ("sizes", "sites", "apart"),
+        [
+            ([300, 250, 20, 30], [["b00"], ["b01"], ["b02", "b03"]], 0.0),
+            ([500, 500, 20, 20], [["b00", "b01"], ["b02"], ["b03"]], 0.0),
+            ([20] * 6, [["b00"], ["b01", "b02"], ["b03", "b04", "b05"]], 0.0),
+            ([300, 200, 300, 200], [["b00"], ["b01", "b02"], ["b03"]], 1e3),
+            ([300, 200], [["b00"], ["b01"]], 0.0),
+            ([300], [["b00"]], 0.0),
+        ],
+        ids=["refused site", "one population", "one each", "far batch", "two batches", "one batch"],
+    )
+    def test_numbers_are_finite_and_small(self, sizes, sites, apart):
+        Z, batch = cells(5, sizes)
+        Z[batch == "b00"] += apart
+        own, given = described(Z, batch), []
+        central = BatchProx(target=DEFAULT).fit_moments(own)
+        models = at_sites(own, sites, given, target=DEFAULT)
+        assert_same(own, models, central)
+        values = np.concatenate([addends.values for addends in given[1:]])
+        assert np.isfinite(values).all()
+        assert np.abs(values).max() < 1e-15 * ROUND.limit
+        if max(sizes) == 20:
+            assert (central.evidence_.decision == Decision.ALONE).all()
+        if sizes == [300, 250, 20, 30]:
+            assert (models[2].evidence_.decision == Decision.ALONE).all()
 
-        in_process([counted(i, site) for i, site in enumerate(sites)])
-        assert len(set(counts.values())) == 1
-        return counts[0], max(sizes)
-
-    def test_how_many_there_are(self):
-        """One more if batches start from a common mean; the sum of moments is counted too."""
-        assert self.sums(DEFAULT, 1.0)[0] == 1 + 40
-        assert self.sums(DEFAULT, 100.0)[0] == 1 + 41
-
-    def test_few_are_enough(self):
-        count, size = self.sums(FEDERATED_TARGET, 1.0)
-        assert count <= 16
-        assert size <= 5 * 64 * 7 + 2  # seedings, centres, coordinates and the mass; the trace
-
-    def test_sums_out_of_range_are_an_error(self):
-        own = described(*cells(1, [150, 400, 90]), DEFAULT)
+    @pytest.mark.parametrize("away", [1e6, 1e14])
+    def test_a_batch_far_away_is_in_range(self, away):
+        own = described(*cells(1, [150, 400, 90, 200]))
         mean = own.mean.copy()
-        mean[own.batch == 0] += 1e14
+        mean[own.batch == 0] += away
         apart = Moments(own.batches, own.batch, own.n, mean, own.m2, mean)
+        central = BatchProx(target=DEFAULT).fit_moments(apart)
+        for model in at_sites(apart, split(own.batches, 3), target=DEFAULT):
+            expected = central.evidence_.select(model.batches_.tolist())
+            np.testing.assert_array_equal(model.evidence_.decision, expected.decision)
+
+    def test_sums_out_of_range_are_an_error(self, monkeypatch):
+        monkeypatch.setattr("scbatchprox.federated.kinds.population.ROUND", Fixed(128, 104))
+        own = described(*cells(1, [150, 400, 90]))
         with pytest.raises(ValueError, match="Expected numbers below"):
-            at_sites(apart, split(own.batches, 3), target=DEFAULT)
+            at_sites(own, split(own.batches, 3), target=DEFAULT)
 
 
 class TestALateSite:
@@ -219,10 +301,21 @@ class TestALateSite:
         assert model.batches_.tolist() == ["b04"]
         expected = central.adapter_.select(["b04"])
         assert np.abs(expected.shift).max() > 1e-3
+        assert model.evidence_.decision == central.evidence_.select(["b04"]).decision
         np.testing.assert_allclose(model.shift_, expected.shift, atol=1e-8 * Z.std())
         np.testing.assert_array_equal(model.adapter_.anchors, expected.anchors)
 
-    @pytest.mark.parametrize("target", ["moment", FEDERATED_TARGET], ids=["moment", "population"])
+    def test_with_nothing_in_common_stays_where_it_is(self, data):
+        """Fifty spreads away, and of another geometry."""
+        Z, batch = data
+        own = described(Z, batch)
+        published = at_sites(own, split(own.batches, 3), target=DEFAULT)[0].published()
+        other, late = cells(8, [150], types=1)
+        published.partial_fit(other + 50.0, batch=np.char.add("late ", late))
+        assert published.evidence_.decision.tolist() == [Decision.ALONE]
+        np.testing.assert_array_equal(published.shift_, 0.0)
+
+    @pytest.mark.parametrize("target", ["moment", DEFAULT], ids=["moment", "population"])
     def test_what_is_published_has_no_batch(self, data, target):
         Z, batch = data
         model = BatchProx(target=target).fit(Z, batch=batch)

@@ -11,6 +11,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
+from scbatchprox.core.evidence import Decision
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.plots.canvas import COLOURS, GREY, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
@@ -267,23 +269,14 @@ def test_movement_is_sorted_and_has_colours_of_verdicts(adata):
     assert moved == sorted(moved, reverse=True)
     np.testing.assert_allclose(sorted(moved), sorted(table["moved"]))
     assert sorted(tick_names(axes)) == ["b00", "b01", "b02"]
-    assert legend_names(axes)[-1] == "moves farther than this need care"
     levels = {word.split(":")[0] for word in table["verdict"]}
-    assert set(legend_names(axes)[:-1]) == {f"verdict: {name}" for name in levels}
+    assert set(legend_names(axes)) == {f"verdict: {name}" for name in levels}
     model = BatchProx(target="moment").fit(adata.obsm["X_pca"], batch=adata.obs["batch"])
-    assert legend_names(pl.movement(model)) == ["no verdict", "moves farther than this need care"]
+    assert legend_names(pl.movement(model)) == ["no verdict"]
     np.testing.assert_allclose(
         [bar.get_width() for bar in pl.movement(model.movement()).patches],
         sorted(model.movement()["relative"], reverse=True),
     )
-
-
-def test_a_verdict_with_other_reasons_than_movement_is_explained():
-    table = pd.DataFrame({"moved": [0.1], "verdict": ["move with care: something"]}, index=["a"])
-    axes = pl.movement(table)
-    assert "verdicts have other reasons too" in axes.get_title(loc="left")
-    table["verdict"] = "safe"
-    assert pl.movement(table).get_title(loc="left") == "How far each batch moved"
 
 
 def test_movement_of_very_many_batches():
@@ -294,14 +287,17 @@ def test_movement_of_very_many_batches():
     assert "60 of 200 batches" in axes.get_title(loc="left")
 
 
+ALONE_WORDS = f"{Level.ALONE}: its geometry fits the others no better than turned copies of it"
+
+
 def diagnosis_table():
     return pd.DataFrame(
         {
-            "n_cells": [1000, 20], "moved": [0.1, 0.7], "scale_min": [1.0, 0.5], "scale_max": [1.0, 1.2],
-            "matched": [0.9, 0.1], "composition": [0.0, np.nan], "distinct": [0.8, 0.8],
-            "neighbours_kept": [0.9, 0.9], "condition confounded": [1.0, 1.0],
-            "level": ["safe", "leave alone"], "reasons": ["", "matched"],
-            "verdict": ["safe", "leave alone: 90% of its cells have no partner in other batches"],
+            "n_cells": [1000, 20], "moved": [0.1, 0.0], "scale_min": [1.0, 0.5], "scale_max": [1.0, 1.2],
+            "matched": [0.9, 0.1], "agreement": [8.1, 0.7], "evidence": [3.0, 0.3],
+            "composition": [0.0, np.nan], "neighbours_kept": [0.9, 0.9], "condition confounded": [1.0, 1.0],
+            "level": [Level.REMOVED, Level.ALONE], "reasons": ["", "evidence"],
+            "verdict": [Level.REMOVED, ALONE_WORDS],
         },
         index=["good", "bad"],
     )  # fmt: skip
@@ -310,15 +306,15 @@ def diagnosis_table():
 def test_diagnosis_has_numbers_marks_and_whole_verdicts():
     axes = pl.diagnosis(diagnosis_table())
     assert tick_names(axes) == ["bad", "good"]  # the worst first
-    assert "leave alone: 90% of its cells have no partner in other batches" in verdicts(axes)
-    assert {"1,000", "0.70", "–", "safe"} <= set(written(axes))
-    assert len(axes.patches) == 1  # matched is the reason; how far the batch moves is none
+    assert ALONE_WORDS in verdicts(axes)
+    assert {"1,000", "0.70", "–", Level.REMOVED} <= set(written(axes))
+    assert len(axes.patches) == 1  # the evidence
     headings = [label.get_text() for label in axes.get_xticklabels()]
     assert headings[0] == "cells"
     assert headings[-2:] == ["condition\nconfounded", "verdict"]
     assert legend_names(axes) == [
-        "verdict: safe",
-        "verdict: leave alone",
+        f"verdict: {Level.REMOVED}",
+        f"verdict: {Level.ALONE}",
         "a reason of the verdict",
     ]
 
@@ -329,12 +325,12 @@ def verdicts(axes):
 
 def test_long_verdicts_are_wrapped_not_cut():
     table = diagnosis_table()
-    long = "move with care: " + "; ".join(f"reason number {i} of this batch" for i in range(12))
-    table["level"], table["verdict"] = ["safe", "move with care"], ["safe", long]
+    long = f"{Level.WEAK}: " + "; ".join(f"reason number {i} of this batch" for i in range(12))
+    table["level"], table["verdict"] = [Level.REMOVED, Level.WEAK], [Level.REMOVED, long]
     axes = pl.diagnosis(table)
     assert long in verdicts(axes)
     axes.figure.canvas.draw()
-    boxes = [t.get_window_extent() for t in axes.texts if t.get_text()[:4] in ("safe", "move")]
+    boxes = [t.get_window_extent() for t in axes.texts if t.get_text()[:4] in ("effe", "weak")]
     assert not boxes[0].overlaps(boxes[1])
     for box in boxes:
         assert box.x1 <= axes.figure.bbox.width
@@ -342,8 +338,9 @@ def test_long_verdicts_are_wrapped_not_cut():
 
 #: The numbers of a batch without any reason for care, and what makes each a reason.
 QUIET = {
-    "n_cells": 100, "moved": 0.1, "scale_min": 1.0, "scale_max": 1.0, "matched": 1.0, "composition": 0.0,
-    "distinct": 0.9, "neighbours_kept": 0.9, "condition confounded": 0.1, "condition removed": 0.1,
+    "n_cells": 100, "moved": 0.1, "scale_min": 1.0, "scale_max": 1.0, "matched": 1.0, "agreement": 8.0,
+    "evidence": 3.0, "smooth": 1.0, "composition": 0.0, "neighbours_kept": 0.9,
+    "condition confounded": 0.1, "condition removed": 0.1,
 }  # fmt: skip
 
 
@@ -351,19 +348,14 @@ QUIET = {
 @pytest.mark.parametrize(
     ("change", "marked"),
     [
-        ({}, set()),
-        ({"moved": 0.6}, {"moved"}),
+        ({}, {"agreement"}),
+        ({"moved": 0.6}, {"agreement"}),  # how far it moves is no reason
+        ({"agreement": 2.0}, {"smooth"}),
         ({"scale_min": 0.5}, {"scale_min"}),
         ({"scale_max": 2.0}, {"scale_max"}),
-        ({"n_cells": 19}, {"n_cells"}),
-        ({"n_cells": 19, "composition": 0.2}, {"n_cells"}),  # that is not known
-        ({"matched": 0.6}, {"matched"}),
-        ({"matched": 0.1, "moved": 0.9}, {"matched"}),  # moving it is not even considered
+        ({"n_cells": 19}, {"agreement"}),
         ({"neighbours_kept": 0.2}, {"neighbours_kept"}),
-        ({"composition": 0.5}, {"moment": {"composition"}, "population": set()}),
-        ({"composition": 0.7}, {"moment": {"composition"}, "population": set()}),
-        ({"composition": 0.5, "distinct": 0.2}, {"composition", "distinct"}),
-        ({"distinct": 0.2}, set()),
+        ({"composition": 0.5}, {"moment": {"composition"}, "population": {"agreement"}}),
         ({"condition confounded": 0.9}, {"condition confounded"}),
         ({"condition removed": 0.6}, {"condition removed"}),
         (
@@ -373,20 +365,28 @@ QUIET = {
     ],
 )
 def test_only_reasons_of_the_verdict_are_marked(change, marked, by_moments):
-    from scbatchprox.diagnosis.judge import judge_batch
+    from scbatchprox.diagnosis.judge import judge_batch, judge_kept, with_care
     from scbatchprox.diagnosis.kept import Kept
-    from scbatchprox.diagnosis.table import _judged
+    from scbatchprox.diagnosis.verdict import verdict_columns
+    from scbatchprox.diagnosis.words import sentence
 
     if isinstance(marked, dict):
         marked = marked["moment" if by_moments else "population"]
     row = QUIET | change
     column = Kept("condition", row["condition confounded"], row["condition removed"])
-    table = _judged(pd.DataFrame([row], index=["a"]), [judge_batch(row, by_moments)], [column])
-    axes = pl.diagnosis(table)
-    found = {list(row)[round(box.get_x() + 0.46)] for box in axes.patches}
-    assert found == marked
-    assert bool(found) == ("a reason of the verdict" in legend_names(axes))
-    assert found or table["verdict"].item() == "safe"
+    verdict = judge_batch(row, Decision.REMOVED, by_moments=by_moments)
+    verdict = with_care(verdict, judge_kept([column]), row["moved"])
+    table = pd.DataFrame([row], index=["a"]).assign(**verdict_columns([verdict]))
+    axes = pl.diagnosis(table.assign(verdict=sentence(verdict, row)))
+    shown = [label.get_text().replace("\n", " ") for label in axes.get_xticklabels()]
+    found = {shown[round(box.get_x() + 0.46)].replace(" differs", "") for box in axes.patches}
+    names = {
+        "scale min": "scale_min",
+        "scale max": "scale_max",
+        "neighbours kept": "neighbours_kept",
+    }
+    assert {names.get(name, name) for name in found} == marked
+    assert "a reason of the verdict" in legend_names(axes)
 
 
 def test_diagnosis_of_a_table_and_of_an_anndata_is_the_same(adata, tmp_path):

@@ -302,6 +302,7 @@ class TestRefinedBefore:
         cells = [int(row[3]) for row in batch_rows(page)]
         assert sorted(cells) == sorted(some.obs["batch"].value_counts())
 
+    @pytest.mark.filterwarnings("ignore:To keep")
     def test_a_column_to_keep_has_changed(self):
         adata = make_cells()
         refine(adata, "batch", keep="condition")

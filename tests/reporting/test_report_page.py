@@ -7,6 +7,7 @@ import pytest
 
 from report_cells import BATCHES, TYPES, make_cells
 from scbatchprox import diagnose, report
+from scbatchprox.diagnosis.levels import Level
 
 
 class Page(HTMLParser):
@@ -65,7 +66,7 @@ def test_names_are_text_and_never_markup(page, html):
 
 
 def test_verdict_is_the_first_thing_said(page):
-    assert page.sections["verdict"].strip().startswith("All 3 batches can be refined safely.")
+    assert page.sections["verdict"].strip().startswith(f"All 3 batches: {Level.REMOVED}.")
     assert "Use the refined embedding (X_pca_batchprox)" in page.sections["verdict"]
     assert "the data were not changed" in page.sections["verdict"]
 
@@ -115,11 +116,11 @@ def test_how_it_was_made(page):
     assert "scbatchprox.report(adata, 'batch', label_key='type'" in how
 
 
-def test_without_types_groups_of_the_consensus_are_shown():
+def test_without_types_groups_of_refined_cells_are_shown():
     page = Page(report(make_cells(), "batch", view="pca", target="population"))
     assert "scores" not in page.sections
     assert "kept" not in page.sections
-    assert "Consensus groups" in page.sections["composition"]
+    assert "Groups are clusters of all refined cells" in page.sections["composition"]
     assert "type shown" not in page.sections["scatter"]
 
 

@@ -1,11 +1,13 @@
 import pandas as pd
 import pytest
 
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.reporting.facts import Drawn, Facts, Scores
 from scbatchprox.reporting.tables import batch_table, composition
 from scbatchprox.reporting.words import verdict
 
-SAFE, CARE, ALONE = "safe", "move with care: cells move far", "leave alone: no partner"
+SAFE = f"{Level.REMOVED}: its centres agree on a displacement (8.10)"
+SAME, CARE, ALONE = f"{Level.NO_EFFECT}: x", f"{Level.WEAK}: y", f"{Level.ALONE}: z"
 
 
 def facts_of(*verdicts, kept=None, scores=None, **columns):
@@ -23,15 +25,14 @@ def facts_of(*verdicts, kept=None, scores=None, **columns):
 @pytest.mark.parametrize(
     ("verdicts", "kind", "headline"),
     [
-        ([SAFE] * 3, "safe", "All 3 batches can be refined safely."),
-        ([SAFE, SAFE, CARE], "move with care",
-         "2 batches of 3 can be refined safely, and 1 with care."),
-        ([CARE] * 2, "move with care", "All 2 batches can be refined, but with care."),
-        ([SAFE, SAFE, SAFE, CARE, ALONE], "leave alone",
-         "3 batches of 5 can be refined safely, 1 with care, and 1 should be left alone."),
-        ([SAFE, ALONE], "leave alone",
-         "1 batch of 2 should be left alone: do not refine these data."),
-        ([SAFE], "leave alone", "There is only one batch, so there is nothing to refine."),
+        ([SAFE] * 3, Level.REMOVED, f"All 3 batches: {Level.REMOVED}."),
+        ([SAFE, CARE, SAFE], Level.WEAK,
+         f"Of 3 batches, 2 with {Level.REMOVED} and 1 with {Level.WEAK}."),
+        ([CARE] * 2, Level.WEAK, f"All 2 batches: {Level.WEAK}."),
+        ([SAFE, SAME, SAFE, CARE, ALONE], Level.ALONE,
+         f"Of 5 batches, 1 with {Level.NO_EFFECT}, 2 with {Level.REMOVED}, 1 with {Level.WEAK} and 1 with "
+         f"{Level.ALONE}."),
+        ([SAFE], Level.ALONE, "There is only one batch, so there is nothing to refine."),
     ],
 )  # fmt: skip
 def test_headlines(verdicts, kind, headline):
@@ -66,7 +67,9 @@ def test_columns_to_keep_are_judged_as_in_the_diagnosis(confounded, removed, sai
     counts = pd.DataFrame({"a": [5, 1], "b": [0, 5]})
     advice = verdict(facts_of(CARE, SAFE, kept={"condition": counts}, **columns)).advice
     assert said is None or said in " ".join(advice)
-    assert len(advice) == 2 + (said is not None)
+    # If no method can tell the two apart, no batch is looked at.
+    apart = not (confounded > 0.9 and removed > 0.5)
+    assert len(advice) == 1 + apart + (said is not None)
 
 
 def scores(macro, lobo, over):
@@ -76,7 +79,7 @@ def scores(macro, lobo, over):
 
 def test_scores_that_got_worse_are_said():
     found = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.8), (0.7, 0.7), (0.1, 0.3))))
-    assert found.kind == "move with care"
+    assert found.kind == Level.WEAK
     assert found.advice[0].startswith(
         "Scores of cell types got worse. Keep the unrefined embedding"
     )
@@ -86,26 +89,34 @@ def test_scores_that_got_worse_are_said():
 
 def test_scores_that_did_not_get_worse_are_not_praised():
     found = verdict(facts_of(SAFE, SAFE, scores=scores((0.9, 0.9), (0.02, 0.03), (0.1, 0.1))))
-    assert found.kind == "safe"
+    assert found.kind == Level.REMOVED
     assert found.advice[0].startswith("Use the refined embedding (X_pca_batchprox)")
     assert found.advice[1] == (
         "Labels in type transfer between batches with F1 0.02 before and 0.03 after (1 is perfect)."
     )
 
 
-def test_scores_do_not_argue_against_leaving_data_alone():
+def test_nothing_to_use_if_no_cell_was_moved():
     better = scores((0.8, 0.9), (0.7, 0.8), (0.1, 0.1))
-    advice = " ".join(verdict(facts_of(ALONE, ALONE, scores=better)).advice)
-    assert "F1" not in advice
-    assert "another method" in advice
+    for verdicts in ([ALONE, ALONE], [SAME, SAME, ALONE]):
+        found = verdict(facts_of(*verdicts, moved=0.0, scores=better))
+        assert found.advice == ("No cell was moved: use the unrefined embedding (X_pca).",)
 
 
-def test_no_other_method_is_advised_if_the_batch_is_what_must_be_kept():
+@pytest.mark.parametrize(
+    ("moved", "said"), [(0.0, "Left as they are: batch0."), (0.2, "Keep the unrefined coordinates of batch0.")]
+)  # fmt: skip
+def test_batches_that_have_nothing_to_compare_with(moved, said):
+    advice = verdict(facts_of(ALONE, SAFE, SAFE, moved=[moved, 0.1, 0.1])).advice
+    assert advice[1].startswith(said)
+
+
+def test_nothing_is_advised_if_the_batch_is_what_must_be_kept():
     columns = {"condition confounded": 1.0, "condition removed": 0.9}
     counts = pd.DataFrame({"a": [5, 0], "b": [0, 5]})
     advice = verdict(facts_of(ALONE, ALONE, kept={"condition": counts}, **columns)).advice
     assert advice[0] == "Use the unrefined embedding (X_pca)."
-    assert "another method" not in " ".join(advice)
+    assert len(advice) == 2
 
 
 def test_columns_on_kept_labels_are_shown_if_a_diagnosis_has_them():
@@ -115,8 +126,8 @@ def test_columns_on_kept_labels_are_shown_if_a_diagnosis_has_them():
     assert titles[-2:] == list(columns)
     assert grid.rows[0] == [
         "batch1",
-        "move with care",
-        "cells move far",
+        Level.WEAK,
+        "y",
         "10",
         "0.10",
         "100%",

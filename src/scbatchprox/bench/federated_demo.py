@@ -19,7 +19,6 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..federated.disclosure import POPULATION
 from ..federated.flower.programs import check_installed
-from ..federated.kinds.population import FEDERATED_TARGET
 from ..federated.plan import MIN_CELLS
 from ..targets.population.dissolve import dissolved
 from .compositions import Composition
@@ -198,8 +197,8 @@ def _inferred(target: str) -> str:
 
 
 def central_fit(Z: np.ndarray, batch: np.ndarray, target: str) -> np.ndarray:
-    """The cells of all sites, refined in one place with the settings of a federated fit."""
-    model = BatchProx(target=FEDERATED_TARGET if target == "population" else target)
+    """The cells of all sites, refined in one place; small populations are dissolved, as at the sites."""
+    model = BatchProx(target=target)
     cells = MemoryCells(Z, Labels.of(batch, len(Z)))
     model.fit_moments(dissolved(model.describe(cells), MIN_CELLS))
     return model.transform(Z, batch)

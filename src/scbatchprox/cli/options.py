@@ -130,6 +130,14 @@ PerBatch = Annotated[
         rich_help_panel=_METHOD,
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Population target: also move batches that have nothing to compare with.",
+        rich_help_panel=_METHOD,
+    ),
+]
 Solver = Annotated[
     Solvers, typer.Option(help="How the adapter is fitted.", rich_help_panel=_METHOD)
 ]
@@ -207,7 +215,8 @@ def model_of(
 
     given = {name: value for name, value in (adam | options).items() if value not in (None, False)}
     users = {"lr": "adam", "local_epochs": "adam", "batch_size": "adam"} | {
-        "eps": "moment", "mean_only": "moment", "per_batch": "population"
+        "eps": "moment", "mean_only": "moment", "per_batch": "population",
+        "force": "population",
     }  # fmt: skip
     if seed is not None:
         given["seed"] = seed

@@ -18,6 +18,9 @@ __all__ = ["Diagnosis", "diagnosis_lines", "verdict_lines"]
 
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
 ROWS, VERDICTS, NAMED = 40, 12, 12
+#: Columns that are not printed: what ``evidence`` is made of, and what few batches have.
+DETAILS = ("support", "chance", "smooth", "removed")
+SCALES = ("scale_min", "scale_max")
 #: Columns of the screen, at most, that sentences are wrapped at.
 WIDEST = 110
 
@@ -68,7 +71,10 @@ def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
 def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the numbers that differ between batches, and a sentence if some batches are left out."""
     kept = [f"{name} {what}" for name in kept_names(table) for what in MEASURES]
-    numbers = pd.DataFrame(table).drop(columns=[*COLUMNS, *kept], errors="ignore")
+    numbers = pd.DataFrame(table).drop(columns=[*COLUMNS, *kept, *DETAILS], errors="ignore")
+    scales = [name for name in SCALES if name in numbers]
+    if (numbers[scales] == 1).all(axis=None):  # of no interest, as for the population target
+        numbers = numbers.drop(columns=scales)
     more = len(table) - ROWS
     if more <= 0:
         return numbers, []

@@ -11,10 +11,13 @@ __all__ = ["POPULATION", "check_accepted", "disclosed"]
 POPULATION = (
     "With the population target, anyone who can read the messages (in the folder, or as the "
     "Flower server) can work out exact numbers of single sites: the means of populations, and how "
-    "many cells a batch has. Measured: 24 of 24 population means in a study of three sites with a "
-    "donor each, 92 of 173 with seven donors each, 13 of 71 in our demo, and the exact cell "
-    "counts of 10 of 20 batches; with the published PCA these means are expression profiles of as "
-    "few as 20 cells. The moment target did not show this."
+    "many cells a batch has. Sums are over regions and centres; one that holds a single population "
+    "of a single site gives its mean and its cells away. Measured: 20 of 33 population means stand "
+    "in the sums as they are in a study of three sites with a donor each, 41 of 203 with seven "
+    "donors each, 17 of 67 in our demo. This is only reading: working on the sums of an earlier "
+    "version found 24 of 24, 92 of 173 and 13 of 71, and the exact cell counts of 10 of 20 "
+    "batches. This version has more sums; expect no less. With the published PCA these means are "
+    "expression profiles of as few as 20 cells. The moment target did not show this."
 )
 
 

@@ -24,7 +24,6 @@ from ..io.model_file import params_as_json, params_from_json
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
 from ..targets.method import method_of
-from ..targets.population.settings import FEDERATED, PopulationSettings
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded
 from .kinds.refine import refine
@@ -60,11 +59,8 @@ def refine_parameters(
     ``embedding`` is the fingerprint of the upstream that made the embedding, or a text that names it.
     """
     target = target_of(model.target)
-    if isinstance(target, PopulationTarget) and target.settings == PopulationSettings():
-        # The defaults need many rounds, and have populations that are too small to add up over sites.
-        model = BatchProx(
-            **model.get_params(deep=False) | {"target": replace(target, settings=FEDERATED)}
-        )
+    if isinstance(target, PopulationTarget):  # the plan has all settings, not the name of defaults
+        model = BatchProx(**model.get_params(deep=False) | {"target": target})
     if solver_of(model.solver).needs_cells:
         raise BadValue(
             f"Expected solver='exact' for a federated fit, found {model.solver!r}: it has the same "

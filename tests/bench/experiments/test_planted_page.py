@@ -172,11 +172,13 @@ class TestExperiment:
             index=["condition", "step"], columns=["metric", "method"], values="value"
         )
         harm = harms(wide, "batchprox_population").any(axis=1)
-        safe = wide["verdict_safe", "diagnose"]
-        expected = f"{safe[~harm].sum():.0f} of {safe.sum():.0f} batches (choosing)"
-        assert any(
-            expected in finding for finding in done.findings if "`safe` was right" in finding
-        )
+        for level in Level:
+            assert f"| {level} |" in page
+            if not level.fine:
+                continue
+            said = wide[f"verdict_{level}", "diagnose"]
+            expected = f"{said[~harm].sum():.0f} of {said.sum():.0f} batches (choosing)"
+            assert any(expected in f for f in done.findings if f"`{level}` was right" in f)
         expected = f"{harm.sum()} of 6 (choosing)"
         assert any(expected in f for f in done.findings if "population does harm" in f)
 
@@ -237,7 +239,7 @@ class TestExperiment:
             with pytest.raises(BadValue, match=next(iter(change))):
                 PlantedSettings(**change)
 
-    @pytest.mark.parametrize("levels", [["safe", "who knows"], [None, "safe"]])
+    @pytest.mark.parametrize("levels", [[Level.REMOVED, "who knows"], [None, Level.REMOVED]])
     def test_unknown_levels_are_an_error(self, settings, tmp_path, monkeypatch, levels):
         monkeypatch.setattr(
             "scbatchprox.bench.experiments.planted.diagnose",
@@ -246,7 +248,7 @@ class TestExperiment:
         done = run(EXPERIMENT, replace(settings, kinds=("null",), batches=1), tmp_path)
         failed = done.rows[done.rows["status"] == "failed"]
         assert failed["method"].tolist() == ["diagnose"]
-        assert "Expected levels 'safe'" in failed["reason"].item()
+        assert f"Expected levels '{next(iter(Level))}'" in failed["reason"].item()
 
 
 def test_a_quick_run_on_simulated_counts(tmp_path):

@@ -54,20 +54,14 @@ def varied() -> dict[str, PopulationSettings]:
         value = getattr(usual, name)
         for word, factor in (("half", 0.5), ("double", 2.0)):
             other = _times(value, factor)
-            if other != value and not (name == "apart" and factor > 1):
+            if other != value:
                 changes: dict[str, Any] = {name: other}
                 found[f"{name} {word}"] = replace(usual, **changes)
     return found
 
 
-def _times(value: float | tuple[float, ...], factor: float) -> float | int | tuple[float, ...]:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, tuple):
-        return tuple(factor * one for one in value)
-    if isinstance(value, int):
-        return max(1, round(factor * value))
-    return factor * value
+def _times(value: float, factor: float) -> float | int:
+    return max(1, round(factor * value)) if isinstance(value, int) else factor * value
 
 
 def _jobs(trial: Trial) -> Iterator[Job]:

@@ -1,13 +1,23 @@
 r"""The population target at several sites: every sum of the registration is a round.
 
-A site finds the populations of its own batches. A round adds, for each of S seedings and K centres, the
-weight of the populations at the centre and their weighted positions: :math:`S K (d + 1)` numbers, and two
-more for the trace. A centre with one population shows its mean to all who can read the sums: see
+A site finds the populations of its own batches, with the settings of a fit in one place. Those with few cells
+are dissolved. What is added over sites:
+
+- to seed centres, cells, positions and their squares, :math:`1 + d + d^2` numbers; then for each region of
+  space, and twice for each of K centres, the cells of its populations and the sum of their positions;
+- in a round, for each centre, the weight of the populations there and their weighted positions, once for
+  weights and once for the nearest centre, :math:`2 K (d + 1)` numbers, and four for the trace;
+- to look for evidence, the cells at each centre, and squares within regions and within batches,
+  :math:`K + 2 d^2` numbers, then up to d sums of third powers;
+- a few scalars, by which all sites decide the same.
+
+A region or centre with one population shows its mean to all who can read the sums: see
 :mod:`scbatchprox.federated.disclosure`.
 
-Positions are relative to the mean of all cells, in units of about the spacing of populations. A site's
-numbers are exact to :math:`2^{-72}`, and must be below :math:`2^{39}`, about 5e11: for a site with 1,000
-populations that is an error only if they lie 5e8 spacings from the mean of all cells.
+Positions are relative to the mean of all cells, in units of about the spread within populations, or of that
+of all cells if it is a billion times larger. The largest numbers are sums of squares over cells: up to 1e18
+times the number of cells and coordinates. A site's numbers are exact to :math:`2^{-80}`, and larger ones than
+:math:`2^{95}`, about 4e28, are an error.
 """
 
 from __future__ import annotations
@@ -15,19 +25,15 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ...core.exchange import Rounds
-from ...targets.population.settings import FEDERATED
-from ...targets.population.target import PopulationTarget
 from ..fixed import Fixed
 from ..rounds import Addends, Kind
 
-__all__ = ["FEDERATED_TARGET", "ROUND", "in_addends"]
+__all__ = ["ROUND", "in_addends"]
 
 T = TypeVar("T")
 
 #: The format of the sums of a registration.
-ROUND = Fixed(128, 72)
-#: The population target with few rounds, and with populations that a site may share sums of.
-FEDERATED_TARGET = PopulationTarget(settings=FEDERATED)
+ROUND = Fixed(192, 80)
 
 
 def in_addends(rounds: Rounds[T]) -> Kind[T]:

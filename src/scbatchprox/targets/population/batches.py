@@ -16,6 +16,8 @@ __all__ = ["Batches", "Everyone"]
 LARGEST = 1e150
 #: Batches in a stack, at most: this limits the memory of its arrays.
 STACK_SIZE = 64
+#: With at least this many populations, runs are on threads. Below, Python's global lock prevents a gain.
+MANY_POPULATIONS = 1500
 
 
 class Everyone(NamedTuple):
@@ -63,6 +65,11 @@ class Batches:
                 self.members.append(members)
                 self.rows.append(rows)
                 self.stacks.append(Stack(x, cells, everyone.variance))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many populations that it takes less time on threads."""
+        return self.n_rows >= MANY_POPULATIONS
 
     def by_population(self, parts: list[Any]) -> Any:
         """Values of all populations, in order, from the values of each stack."""

@@ -2,8 +2,8 @@ r"""The smooth part: a displacement field for each batch, a Gaussian process ove
 
 The field :math:`v` of a batch is the shift of its populations beyond the shift of the batch. It minimises
 
-.. math:: \sum_p w_p \lVert v_p - g_p \rVert^2
-    + \rho \lVert v \rVert^2 + \delta \lVert v - v^{before} \rVert^2
+.. math:: \sum_p w_p \lVert v_p - g_p \rVert^2 + \rho \lVert v \rVert^2
+    + \delta \lVert v - v^{before} \rVert^2
 
 in the norm of the process. :math:`g_p` is where the centres of population p pull it, :math:`w_p` how much of
 it is matched. So unmatched populations follow their batch and their neighbours.

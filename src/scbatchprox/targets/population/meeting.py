@@ -5,8 +5,8 @@ The populations :math:`x_p` of batch b (means of :math:`n_p` cells) are displace
 of the centres, the weight of population p at centre k is
 
 .. math:: W_{pk} = \underbrace{\operatorname{softmax}_k(-D_{pk}/\tau)}_{\text{k is nearest to p}}
-    \;\underbrace{\operatorname{softmax}_{p \in b}
-    (\log n_p - D_{pk}/\tau)}_{\text{p is nearest to k of its batch}} .
+    \;\underbrace{\operatorname{softmax}_{p \in b}(\log n_p - D_{pk}/\tau)}
+    _{\text{p is nearest to k of its batch}} .
 
 Both conditions must hold, so a type that only one batch has is not matched to another type. The mean of a
 batch at a centre, :math:`m_{bk}`, is pulled to the mean of all *other* batches there, :math:`c_k^{-b}`. The
@@ -35,6 +35,8 @@ __all__ = [
     "squares",
 ]
 
+#: Denominators are at least this, also in single precision.
+TINY = 1e-37
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
 #: side it is.
 TIE = 1e-9
@@ -175,7 +177,8 @@ def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
         p, q = (part / part.sum(1, keepdims=True) for part in (own, rest))
         chance = np.sqrt(2.0 * q * (1.0 - q) / (np.pi * drawn[:, None])).sum(1) / 2.0
     total = np.abs(p - q).sum(1) / 2.0
-    return np.sqrt(np.maximum(total**2 - chance**2, 0.0))
+    found: Floats = np.sqrt(np.maximum(total**2 - chance**2, 0.0))
+    return found
 
 
 def mutual_weights(
@@ -227,5 +230,5 @@ def softmax(L: Floats, axis: int) -> Floats:
     top = L.max(axis, keepdims=True)
     np.copyto(top, 0.0, where=np.isinf(top))
     E: Floats = np.exp(L - top)
-    E /= np.maximum(E.sum(axis, keepdims=True), 1e-300)
+    E /= np.maximum(E.sum(axis, keepdims=True), TINY)
     return E

@@ -23,12 +23,15 @@ from .copies import Turning
 from .field import Strengths
 from .run import Fixed, Look, Run
 from .settings import PopulationSettings
-from .sums import Sums
+from .sums import NONE, Sums
 
 __all__ = ["Consensus", "Registered", "register", "register_to"]
 
 #: Batches without evidence leave, and the others are looked at again, at most this many times.
 LOOKS = 4
+#: Cells of a population are equal if their variance is at most this part of that between populations. In
+#: units of a larger one, sums of squares of all cells stay in the range that sites can add.
+EQUAL = 1e-18
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +159,10 @@ def _frame(
     X: Floats, n: Ints, start: Ints, within: float, pooled: Pooled | None
 ) -> Rounds[tuple[Everyone, Floats, float]]:
     """What all batches have in common: numbers, the origin, and the unit of lengths. The first sum."""
-    about, size = np.zeros(X.shape[1]), 1.0
-    if pooled is not None:  # then nothing cancels, and sums have the size of numbers of cells
-        about, size = pooled.mean, _power_of_two(math.sqrt(pooled.var.mean()))
     with np.errstate(over="ignore", invalid="ignore"):
+        about, size = n @ X / n.sum(), 1.0
+        if pooled is not None:  # then sums have the size of numbers of cells
+            about, size = pooled.mean, _power_of_two(math.sqrt(pooled.var.mean()))
         offset = ((X - about) * n[:, None]).sum(0)
         squared = float((n @ (X - about) ** 2).sum())
     if not (np.isfinite(offset).all() and math.isfinite(squared)):
@@ -173,9 +176,10 @@ def _frame(
             f"in {pooled.n_batches:,} batches), found {n_cells:,.0f} in {n_batches:,.0f}."
         )
     d = X.shape[1]
-    inner, all_squares = size**2 * sums[2:4] / (n_cells * d)
+    inner, all_squares = (size**2 * sums[2:4] / (n_cells * d)).tolist()
     origin = about + size * sums[4:] / n_cells
-    variance = float(inner) or float(all_squares) or 1.0
+    # Populations of equal cells have no variance, or that of rounding: a unit in which all is far apart.
+    variance = (inner if inner > EQUAL * all_squares else all_squares) or 1.0
     unit = _power_of_two(math.sqrt(variance))
     return Everyone(n_cells, n_batches, variance / unit**2), origin, unit
 
@@ -231,7 +235,8 @@ def _registered(
     smooth = consensus.smooth if consensus else False
     if consensus is None:
         total, variance = (yield np.array([total, variance])).tolist()
-        smooth = total > run.settings.agreement * math.sqrt(variance)
+        # What is below NONE may be the rounding of one of the sites.
+        smooth = total > max(run.settings.agreement * math.sqrt(variance), NONE)
     moving = run.active & (look.smooth.z > 0) & smooth
     if smooth:
         yield from run.smooth(rounds, moving)
@@ -250,7 +255,8 @@ def _start(run: Run, rounds: int) -> Rounds[Run]:
     runs = [
         Run(batches, settings, usual, fixed, shift) for shift in (np.zeros_like(to_mean), to_mean)
     ]
-    in_place, centred = yield from joined([one.fall(rounds) for one in runs], on_threads=False)
+    falling = joined([one.fall(rounds) for one in runs], on_threads=batches.many)
+    in_place, centred = yield from falling
     own = np.array([in_place.matched.sum(), centred.matched.sum()])
     if fixed is None:
         own = yield own
@@ -288,6 +294,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
         "matched": run.matched,
         "agreement": run.agreement,
         "smooth": found.look.smooth.z,
+        "evidence": found.evidence,
         "support": support,
         "chance": chance,
         "composition": found.look.composition,

@@ -14,7 +14,8 @@ from ...core.evidence import Trace
 from ...core.exchange import Rounds
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
-from .agreement import Agreement, shift_agreement, smooth_agreement
+from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement
+from .axes import principal_axes
 from .batches import Batches
 from .copies import Support, Turning, supported
 from .field import Strengths, smooth_field
@@ -29,6 +30,10 @@ STEPS = 2
 #: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
 #: and a batch moves only if its centres agree.
 FALLING = 0.6
+#: Part of the largest agreement that a batch can reach, which is enough if it has very few centres.
+NEARLY = 0.9
+#: Copies of each of many batches.
+FEW_COPIES = 3
 #: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
 SEARCH = 5
 
@@ -113,7 +118,7 @@ class Run:
     @property
     def bent(self) -> np.ndarray:
         """(B,) whether populations of a batch move beyond its shift."""
-        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
+        return self.batches.by_batch([np.asarray(field.any((1, 2))) for field in self.fields])
 
     @property
     def displacement(self) -> Floats:
@@ -164,8 +169,13 @@ class Run:
         everyone, *covariances = found.more
         if self.fixed is not None:
             everyone = everyone + self.fixed.cells
-        turning = Turning.of(*covariances) if self.fixed is None else self.fixed.turning
-        last = self.settings.temperature
+        if self.fixed is None:
+            turning = Turning.of(*covariances)
+            (skew,) = yield from _summed([self._skew(found.positions, turning)])
+            turning = turning.signed(skew)
+        else:
+            turning = self.fixed.turning
+        last, n_copies = self.settings.temperature, self._n_copies()
         temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
 
         def support(item: tuple[int, int]) -> Support:
@@ -177,7 +187,7 @@ class Run:
                 stack.cells[i, real],
                 found.all_sums.without(Sums(own.mass[i], own.total[i])),
                 turning,
-                self.settings.copies,
+                n_copies,
                 temperatures,
                 found.unit,
             )
@@ -233,6 +243,23 @@ class Run:
         sums, there = found.all_sums, found.all_sums.mass > NONE
         return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
 
+    def _n_copies(self) -> int:
+        """Copies of each batch: fewer among many batches, which have evidence together."""
+        most = self.settings.copies
+        if self.fixed is not None:
+            return most
+        return int(np.clip(4 * most / self.batches.everyone.n_batches, min(FEW_COPIES, most), most))
+
+    def _skew(self, positions: list[Floats], turning: Turning) -> Floats:
+        """(q,) sums of third powers in each direction of the space of turns."""
+        found = np.zeros(turning.into.shape[1])
+        for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True):
+            about = y - np.einsum("bp,bpd->bd", stack.share, y)[:, None]
+            found += np.einsum(
+                "bp,bpq->q", stack.cells * part[:, None], (about @ turning.into) ** 3
+            )
+        return found
+
     def _counts(self, centres: Floats) -> list[Floats]:
         """For each stack, (b, K) cells nearest to each centre."""
         parts = zip(self.batches.stacks, self.positions, strict=True)
@@ -258,21 +285,26 @@ class Run:
         self.agreement = self.batches.by_batch([agreement.z for _, agreement in parts])
         # The shift of a batch has the evidence of all its matched cells, a field that of each population.
         weight = self.batches.by_batch([part.weight.sum(1) for part in goals])
-        needed = yield from self._needed(limit)
+        needed = yield from self._needed(limit, goals)
         start = self.start
         new = start + self.strengths.shrunk(weight[:, None], goal - start, self.shift - start)
         self.shift = np.where((self.active & (self.agreement > needed))[:, None], new, 0.0)
         return centres
 
-    def _needed(self, limit: float) -> Rounds[float]:
-        """The agreement that a batch needs: more among many batches, unless they have it together."""
-        if not limit or self.fixed is not None:
+    def _needed(self, limit: float, goals: list[Goals]) -> Rounds[float | Floats]:
+        """The agreement that a batch needs: more among many batches, unless they have it together.
+
+        A batch with very few centres cannot reach the limit: for it, nearly all that it can reach is enough.
+        """
+        if not limit:
             return limit
-        known = self.agreement[self.active]
-        total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
-        if total > limit * math.sqrt(number):
-            return limit
-        return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
+        if self.fixed is None:
+            known = self.agreement[self.active]
+            total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
+            if total <= limit * math.sqrt(number):
+                return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
+        most = self.batches.by_batch([most_agreement(part) for part in goals])
+        return np.minimum(limit, NEARLY * most)
 
     def _goals(self, found: _Exchanged, width: float) -> list[Goals]:
         parts = zip(self.batches.stacks, found.positions, found.met, strict=True)
@@ -349,7 +381,7 @@ class Run:
         K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
         mean = total / n_cells
         covariance = squares / n_cells - np.outer(mean, mean)
-        axes = np.linalg.eigh(covariance)[1][:, ::-1][:, : min(math.ceil(math.log2(K)) + 1, d)]
+        axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]
         spread = math.sqrt(max(float(np.trace(covariance)), 0.0))
         sums = added(stack.divided(y, mean, axes, spread, part) for stack, y, part in each)
         centres = Sums(*(yield from _summed(list(sums)))).centres(K)

@@ -67,8 +67,8 @@ class PopulationSettings(Changed):
     temperature: float = 0.3
     better: float = 1.5
     agreement: float = 2.5
-    evidence: float = 0.85
-    copies: int = 16
+    evidence: float = 1.0
+    copies: int = 32
     prior: float = 0.2
 
     def __post_init__(self) -> None:
