@@ -13,16 +13,14 @@ import numpy as np
 import pytest
 import zarr
 from numpy.lib import format as npy
-from safetensors import safe_open
-from safetensors.numpy import save
 
 from anndata_files import make, write
 from command_line import run
+from model_files import edited
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.atlas import Atlas
 from scbatchprox.atlas.folder import checksum
 from scbatchprox.io.formats import disk_rows, journal, journal_format, text
-from scbatchprox.io.store import _checksum
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:zarr v3 autosharding:UserWarning"),
@@ -272,18 +270,6 @@ def test_journal_that_was_cut(h5ad, cut):
     assert h5ad.read_bytes() == before
 
 
-def edited(path, change):
-    """Change the parameters or tensors of a model, with a checksum that is right."""
-    with safe_open(path, framework="np") as file:
-        head = dict(file.metadata())
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    known = {name: json.loads(head[name]) for name in ("params", "batches")}
-    change(known, tensors)
-    head |= {name: json.dumps(value) for name, value in known.items()}
-    head["sha256"] = _checksum(head, tensors)
-    path.write_bytes(save(tensors, head))
-
-
 MODELS = {
     "a target of another kind": lambda k, t: [
         k["params"][part].update(target="population", rounds=3) for part in ("params", "method")
@@ -389,7 +375,7 @@ def test_npz_labels_of_another_byte_order(tmp_path, rng):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": 0.0}, {"temperature": "x"}, {"coarse": [0.0]}, {"cells": 2.5}, {"renew": 0}],
+    [{"temperature": 0.0}, {"temperature": "x"}, {"copies": [8]}, {"cells": 2.5}, {"copies": 0}],
 )
 def test_settings_of_a_consensus(rng, tmp_path, wrong):
     """Found by make fuzz: they were used when a batch was added."""

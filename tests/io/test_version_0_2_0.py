@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scbatchprox import BatchProx, History, Trace, pl
+from scbatchprox import BatchProx, History, PopulationSettings, Trace, pl
 
 FILES = Path(__file__).parents[1] / "files" / "v0_2_0"
 
@@ -36,13 +36,30 @@ def test_its_history_is_shown_as_it_is(model, expected, tmp_path):
     assert len(pl.history(model)) == 3
 
 
-def test_a_batch_that_is_added_has_evidence(model, expected):
-    """And nothing is made up for the others, until they are fitted again."""
+def test_a_batch_is_added_after_a_refit(model, expected):
+    """Its consensus was made without evidence, so nothing is compared with it."""
     new = expected["Z"][:50] + 0.5
-    model.partial_fit(new, batch=np.full(50, "d"))
-    assert model.evidence_.batches.tolist() == ["d"]
-    model.forget("c")
-    assert model.evidence_.batches.tolist() == ["d"]
-    model.partial_fit(new + 1.0, batch=np.full(50, "e"), policy="refit")
-    assert model.evidence_.batches.tolist() == model.batches_.tolist() == ["a", "b", "d", "e"]
+    before = model.shift_
+    with pytest.raises(ValueError, match=r"0\.2\.0.*fit it again first \(policy='refit'\)"):
+        model.partial_fit(new, batch=np.full(50, "d"))
+    assert model.shift_ is before
+    assert model.batches_.tolist() == ["a", "b", "c"]
+    model.partial_fit(new, batch=np.full(50, "d"), policy="refit")
+    assert model.evidence_.batches.tolist() == model.batches_.tolist() == ["a", "b", "c", "d"]
     assert isinstance(model.history_, Trace)
+    model.partial_fit(new + 1.0, batch=np.full(50, "e"))
+    assert model.evidence_.batches.tolist() == ["a", "b", "c", "d", "e"]
+
+
+def test_more_cells_of_a_known_batch_and_forgetting_an_added_one(model, expected):
+    before = model.transform(expected["Z"], batch=expected["batch"])
+    model.partial_fit(expected["Z"][:10], batch=expected["batch"][:10])
+    np.testing.assert_array_equal(model.transform(expected["Z"], batch=expected["batch"]), before)
+    model.forget("c")
+    assert model.batches_.tolist() == ["a", "b"]
+
+
+def test_its_settings_are_those_of_this_version(model):
+    """They had other meanings, and a refit uses the new target."""
+    settings = model.fit_.method.rule.settings
+    assert settings == PopulationSettings()

@@ -238,7 +238,7 @@ def _consensus(stored: store.Stored) -> Consensus | None:
         return None
     origin, mass, total, cells = (stored.tensors[f"consensus.{name}"] for name in CONSENSUS)
     turning = Turning(*(stored.tensors[f"consensus.{name}"] for name in TURNING))
-    d, q = turning.into.shape
+    (d,), q = stored.tensors["scale"].shape[1:], turning.into.shape[1]
     shapes = [part.shape for part in (origin, mass, total, cells, *turning)]
     K = mass.size
     if shapes != [(d,), (K,), (K, d), (K,), (d, q), (q, d)]:
@@ -246,7 +246,11 @@ def _consensus(stored: store.Stored) -> Consensus | None:
             f"Expected a consensus of shapes (d,), (K,), (K, d), (K,), (d, q) and (q, d), found {shapes}."
         )
     settings = PopulationSettings.from_json(known["settings"])
-    together, smooth = bool(known["together"]), bool(known["smooth"])
+    together, smooth = known["together"], known["smooth"]
+    if not (isinstance(together, bool) and isinstance(smooth, bool)):
+        raise BadValue(
+            f"Expected true or false of a consensus, found {some_of([together, smooth])}."
+        )
     return Consensus(
         settings, origin, float(known["variance"]), mass, total, cells, turning, together, smooth
     )

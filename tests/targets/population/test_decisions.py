@@ -176,7 +176,7 @@ class TestAlone:
     @pytest.fixture
     def study(self):
         """Three batches that share their types, and one that shares none."""
-        Z, batch, kind, _ = shifted(
+        Z, batch, _, _ = shifted(
             5, [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7]], 2.0
         )
         Z[batch == 1] += 2.0 / np.sqrt(D)

@@ -74,6 +74,8 @@ class Consensus:
             raise BadValue("Expected a finite consensus, found NaN or infinity.")
         if not 0 < self.variance < math.inf:
             raise BadValue(f"Expected a consensus with a variance > 0, found {self.variance!r}.")
+        if not (self.mass.size and (self.mass > 0).all() and (self.cells >= 0).all()):
+            raise BadValue("Expected a consensus with cells at its centres, found none at some.")
 
 
 class Registered(NamedTuple):
