@@ -77,7 +77,8 @@ def add(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Also add batches that are very far, or cannot be compared with the atlas."
+            "--force",
+            help="Also add batches that are very far, or cannot be compared with the atlas.",
         ),
     ] = False,
     merge: Annotated[
