@@ -102,9 +102,9 @@ def test_commands_of_the_pipeline():
     strict = code[:last] + textwrap.indent(textwrap.dedent(stop), " " * 12) + code[last:]
     exec(strict, {"input": records, "output": ["verdicts.tsv"]})
     record = json.loads(Path(records[1]).read_text())
-    record["diagnosis"]["verdict"][0] = "leave alone: a reason"
+    record["diagnosis"]["verdict"][0] = "nothing to compare with: a reason"
     Path(records[1]).write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="skin, donor1: leave alone: a reason"):
+    with pytest.raises(ValueError, match="skin, donor1: nothing to compare with: a reason"):
         exec(strict, {"input": records, "output": ["verdicts.tsv"]})
 
 

@@ -234,7 +234,8 @@ class TestDiagnosis:
         details = ["support", "chance", "smooth", "removed"]
         for name in table.columns.drop(["level", "reasons", "verdict", *details]):
             if table[name].notna().any():
-                assert all(word in words for word in name.split("_"))
+                # A long word is split, as "evid-ence".
+                assert all(word[:4] in words for word in name.split("_"))
 
     @pytest.mark.parametrize("n_kept", [1, 2, 3])
     def test_columns_to_keep_are_sentences(self, cells, monkeypatch, rng, n_kept):
@@ -270,10 +271,11 @@ class TestDiagnosis:
 
     def test_of_many_batches(self, rng, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")
-        batch = np.repeat(np.arange(200), 30)
-        Z = rng.normal(size=(6000, 4))
-        Z[batch >= 190] *= 5.0
-        Z[batch >= 190] += 40.0 * rng.normal(size=(10, 4)).repeat(30, 0)
+        batch = np.repeat(np.arange(200), 60)
+        Z = rng.normal(size=(12_000, 4))
+        alone = batch >= 190  # these have one type, elsewhere
+        Z[~alone] += 12.0 * rng.normal(size=(5, 4))[rng.integers(0, 5, 11_400)]
+        Z[alone] += 12.0 * rng.normal(size=(10, 4)).repeat(60, 0)
         table = diagnose(Z, batch, target="moment")
         lines = str(table).splitlines()
         assert "and 160 more batches; those with the worst verdicts are shown" in lines

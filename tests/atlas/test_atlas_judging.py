@@ -123,8 +123,8 @@ class TestJudging:
         np.savez(tmp_path / "x.npz", Z=Z, donor=batch)
         before = content(path)
         message = (
-            f"found 'x' with {Level.ALONE}: its geometry fits the atlas no better than turned copies .*; left "
-            r"exactly as it is; nothing was added, force=True \(--force\) adds it"
+            f"found 'x' with {Level.ALONE}: its geometry fits the atlas no better than turned copies .*; "
+            r"left exactly as it is; nothing was added, force=True \(--force\) adds it"
         )
         adds = {
             "array": lambda **options: atlas.add(Z, batch, **options),

@@ -12,6 +12,7 @@ import pytest
 
 from command_line import command, printed_on, run
 from scbatchprox import BatchProx
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.io.model_file import params_as_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
@@ -73,7 +74,7 @@ class TestRefine:
             lines = run(*words, *more).stdout.splitlines()
             levels = [line.split(": ")[1] for line in lines if line.startswith("s1: ")]
             assert len(levels) == verdicts
-            assert set(levels) <= {"safe", "move with care", "leave alone"}
+            assert set(levels) <= set(Level)
             assert (hint in lines) == (not verdicts)
 
     def test_names_of_batches_are_not_wrapped(self, adata, tmp_path):

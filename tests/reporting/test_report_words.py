@@ -104,8 +104,9 @@ def test_nothing_to_use_if_no_cell_was_moved():
 
 
 @pytest.mark.parametrize(
-    ("moved", "said"), [(0.0, "Left as they are: batch0."), (0.2, "Keep the unrefined coordinates of batch0.")]
-)  # fmt: skip
+    ("moved", "said"),
+    [(0.0, "Left as they are: batch0."), (0.2, "Keep the unrefined coordinates of batch0.")],
+)
 def test_batches_that_have_nothing_to_compare_with(moved, said):
     advice = verdict(facts_of(ALONE, SAFE, SAFE, moved=[moved, 0.1, 0.1])).advice
     assert advice[1].startswith(said)

@@ -174,11 +174,9 @@ class TestExperiment:
         harm = harms(wide, "batchprox_population").any(axis=1)
         for level in Level:
             assert f"| {level} |" in page
-            if not level.fine:
-                continue
             said = wide[f"verdict_{level}", "diagnose"]
             expected = f"{said[~harm].sum():.0f} of {said.sum():.0f} batches (choosing)"
-            assert any(expected in f for f in done.findings if f"`{level}` was right" in f)
+            assert any(expected in f for f in done.findings if f"with `{level}`" in f)
         expected = f"{harm.sum()} of 6 (choosing)"
         assert any(expected in f for f in done.findings if "population does harm" in f)
 

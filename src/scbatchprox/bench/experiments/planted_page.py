@@ -210,16 +210,12 @@ def _verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _on_verdicts(judged: pd.DataFrame) -> Iterator[str]:
-    harmed = judged["harmed"]
-    for level, right, what in (
-        *((level, ~harmed, "no harm") for level in Level if level.fine),
-        *((level, harmed, "harm") for level in Level if level.needs_force),
-    ):
+    for level in Level:
         parts = []
         for half, part in judged.groupby("half", sort=False):
-            n, of = part.loc[right[part.index], level].sum(), part[level].sum()
+            n, of = part.loc[~part["harmed"], level].sum(), part[level].sum()
             parts.append(f"{n:.0f} of {of:.0f} batches ({half})")
-        yield f"`{level}` was right: {what} on {', '.join(parts)}."
+        yield f"Batches with `{level}` in sets without harm: {', '.join(parts)}."
 
 
 def _counts(flags: pd.Series) -> str:
