@@ -119,8 +119,9 @@ def parts(model):
     for name in ("history", "evidence"):
         found |= {f"{name}.{field}": x for field, x in vars(getattr(model.fit_, name)).items()}
     if (consensus := model.fit_.consensus) is not None:
-        for field in ("origin", "unit", "mass", "total"):
-            found[f"consensus.{field}"] = np.asarray(getattr(consensus, field))
+        fields = {k: v for k, v in vars(consensus).items() if k not in ("settings", "turning")}
+        for field, value in (fields | consensus.turning._asdict()).items():
+            found[f"consensus.{field}"] = np.asarray(value)
     return found
 
 

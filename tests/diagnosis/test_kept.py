@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from scbatchprox import BatchProx, InputError, diagnose, refine, refine_file
+from scbatchprox.diagnosis.levels import Level
 
 TYPES = np.array([[0.0, 0, 0, 0], [12, 0, 0, 0], [0, 12, 0, 0], [0, 0, 12, 0]])
 
@@ -48,7 +49,9 @@ class TestVerdicts:
         table = diagnose(adata, "batch", keep="condition", target=target)
         assert (table["condition confounded"] == 1).all()
         assert (table["condition removed"] > 0.5).all()
-        assert table["verdict"].str.startswith("leave alone: each batch has one value of").all()
+        assert (table["level"] == Level.WEAK).all()
+        assert table["verdict"].str.contains("each batch has one value of 'condition'").all()
+        assert table["verdict"].str.contains("the refinement removes ").all()
         assert (
             not diagnose(adata, "batch", target=target)["verdict"].str.contains("condition").any()
         )

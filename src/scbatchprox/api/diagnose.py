@@ -35,7 +35,7 @@ def diagnose(
     seed: int = 0,
     **params: Any,
 ) -> pd.DataFrame:
-    """Tell what a refinement does to each batch, and whether that is safe.
+    """Tell what a refinement does to each batch, and which evidence there is for it.
 
     Parameters
     ----------
@@ -68,28 +68,36 @@ def diagnose(
     ``scale_min``, ``scale_max``
         smallest and largest scale over all coordinates;
     ``matched``
-        fraction of its cells whose population has a partner in another batch; NaN for a batch that lies
-        apart from all others and was aligned with them by its mean;
+        part of the batch that meets other batches;
+    ``agreement``
+        how far its centres agree on a displacement, over what chance gives;
+    ``evidence``
+        how well its geometry fits the other batches, compared with turned copies of it: the number that
+        must be above the setting ``evidence``;
+    ``support``, ``chance``
+        how well its geometry, and that of the copies, fits the other batches;
+    ``smooth``
+        how far neighbouring centres agree on more than a shift, over what chance gives;
     ``composition``
         how much its composition differs from that of all other batches, 0 (the same) to 1 (nothing in
-        common), beyond what chance explains. A batch that was aligned by its mean is compared after that.
-        NaN for a batch without partners or with fewer than 20 cells;
-    ``distinct``
-        fraction of the variance of cells (in batches with partners) that lies between groups of consensus
-        centres; the same for all batches. If it is low, populations overlap and cannot be matched
-        reliably. NaN if there are too few populations for 20 groups;
+        common), beyond what chance explains. NaN for a batch with fewer than 50 cells;
+    ``removed``
+        root mean squared displacement that the evidence asks for, before ``strength``;
     ``neighbours_kept``
         fraction of a cell's nearest neighbours in its own batch that remain its nearest neighbours;
     ``NAME confounded``, ``NAME removed``
         of each column to keep; the same for all batches. How much of it the batch tells, from 0 to 1 (each
         batch has one value), and the part of the variance between its values that the refinement removes;
     ``level``
-        ``safe``, ``move with care`` or ``leave alone``;
+        ``no effect found`` (left exactly as it is), ``effect removed``, ``weak evidence`` (moved, with care)
+        or ``nothing to compare with`` (left as it is). ``target="moment"`` moves all batches;
     ``reasons``
-        the names of the numbers that are its reasons, such as ``matched, moved``; ``n_batches`` if there is
-        only one batch;
+        the names of the numbers that are its reasons, such as ``agreement``; ``n_batches`` if there is no
+        other batch to compare with;
     ``verdict``
-        level and reasons in words: ``safe``, ``move with care: ...`` or ``leave alone: ...``.
+        level and reasons in words: ``effect removed: ...``.
+
+    The evidence is that of the fit. For ``target="moment"`` it is found on a sample of the cells.
 
     Examples
     --------
@@ -97,8 +105,8 @@ def diagnose(
     >>> from scbatchprox import diagnose
     >>> rng = np.random.default_rng(0)
     >>> Z = rng.normal(size=(600, 5)) + 8.0 * rng.integers(0, 3, size=(600, 1))
-    >>> diagnose(Z, np.repeat(["a", "b"], 300))["verdict"].tolist()
-    ['safe', 'safe']
+    >>> diagnose(Z, np.repeat(["a", "b"], 300))["level"].tolist()
+    ['no effect found', 'no effect found']
     """
     check_options(params, diagnose)
     check_no_path(data, "an array or an AnnData", "diagnose_file")

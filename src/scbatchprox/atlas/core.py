@@ -29,7 +29,7 @@ from ..upstream import Upstream
 from . import cells, folder
 from .arrival import Arrival, check_arrival
 from .folder import Counts, Entry, Record
-from .judging import after_adding, after_forgetting, judge_arrival, leave_alone, refuse
+from .judging import after_adding, after_forgetting, judge_arrival, refuse, refused
 from .provenance import check_upstream, fingerprint
 from .reading import AtlasReader, with_batches
 
@@ -125,7 +125,8 @@ class Atlas(AtlasReader):
             As for :meth:`BatchProx.partial_fit`: ``"frozen"`` changes no old row, ``"refit"`` fits all
             rows again.
         force
-            Add batches even if the advice is to leave them alone. Without it, that is an error.
+            Also add batches that are very far, or that have nothing to compare with: these are left as they
+            are. Without it, such batches are an error.
         merge
             Add more cells of batches that the atlas has. Without it, that is an error.
         upstream
@@ -288,7 +289,7 @@ class Atlas(AtlasReader):
             return Arrival(judgement, None)
         if not force:
             refuse(judgement)
-        forced = bool(len(leave_alone(judgement)))
+        forced = bool(len(refused(judgement)))
         added = _counts(moments.by_batch)
         version = self._commit(
             "add", after, added=added, policy=policy, source=source, forced=forced

@@ -17,10 +17,10 @@ from scipy.spatial.distance import cdist
 from ..api.estimator import BatchProx
 from ..core.checks import check_embedding, nonfinite_error, one_of
 from ..core.moments import Moments, Pooled
-from ..diagnosis.evidence import evidence_of
-from ..diagnosis.judge import judge_arriving, judge_place
+from ..diagnosis.judge import DEFAULTS, judge_arriving, judge_batch, judge_place
 from ..diagnosis.levels import Level
-from ..diagnosis.verdict import Verdict, verdict_columns
+from ..diagnosis.table import mover_of
+from ..diagnosis.verdict import verdict_columns
 from ..diagnosis.words import FIRST, NEARNESS, place_sentence, sentence
 from ..errors import BadValue
 from ..kernels.arrays import Floats
@@ -28,13 +28,15 @@ from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
     "CELL_FAR", "after_adding", "after_forgetting", "cell_scores", "judge", "judge_arrival",
-    "leave_alone", "refuse",
+    "refuse", "refused",
 ]  # fmt: skip
 
 #: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
 #: coordinate, 0.2 % with two, and close to zero with ten.
 CELL_FAR = 2.5
 
+#: Numbers of the evidence in a judgement.
+EVIDENCE = ("matched", "agreement", "smooth", "evidence")
 #: Ratios of standard deviations are at most this, so that one constant coordinate does not dominate.
 _MAX_RATIO = 1e3
 #: Standard deviations of a batch, in spreads, are at least this when cells are scored: a batch of a few
@@ -51,11 +53,12 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     ``nearest_distance`` to the mean of the ``nearest`` known batch. ``spread_ratio`` is the standard
     deviation of the batch over that within batches of the atlas (geometric mean over coordinates). ``moved``
     is the displacement of its cells, over the batch's own spread. ``level`` is "close", "far", "very far",
-    or "first" if the atlas has no batches, and ``verdict`` gives the reason. ``advice`` is ``safe``,
-    ``move with care: ...`` or ``leave alone: ...``; a batch to leave alone is refused unless forced.
-    ``advice_level`` has its first words, and ``reasons`` the names of the numbers that are reasons.
-    An atlas with the population target also has ``matched``, the part of the batch's cells with a partner in
-    the atlas; NaN if the batch lies apart and was aligned by its mean.
+    or "first" if the atlas has no batches, and ``verdict`` gives the reason. ``advice`` is a verdict as that
+    of :func:`scbatchprox.diagnose`: ``no effect found: ...``, ``effect removed: ...``,
+    ``weak evidence: ...`` or ``nothing to compare with: ...``. A batch with the last is refused unless
+    forced, and so is one that is very far. ``advice_level`` has its first words, and ``reasons`` the names of
+    the numbers that are reasons. An atlas with the population target also has the evidence of the batch
+    against the atlas: ``matched``, ``agreement``, ``smooth`` and ``evidence``.
 
     Examples
     --------
@@ -80,7 +83,7 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
         table = table.assign(
             **empty, nearest=None, level=FIRST, verdict=place_sentence(None, empty)
         )
-        return _advised(table, [Verdict(Level.SAFE)] * len(table))
+        return _advised(_with_evidence(table, after), after)
     atlas = model.moments_
     total = atlas.pooled()
     least = _min_spread(total)
@@ -97,48 +100,65 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
         nearest_distance=apart.min(1),
         spread_ratio=spread_ratio,
     )
-    by_mean = np.zeros(len(table), bool)
-    if after.fit_.consensus is not None and after.strength > 0:
-        found = evidence_of(after.fit_, arriving, after.fit_.reference.batches)
-        by_mean = found.by_mean
-        table.insert(2, "matched", found.partners)
+    table = _with_evidence(table, after)
     rows = table.to_dict("records")
     places = [judge_place(row) for row in rows]
     table = table.assign(
         level=[NEARNESS[place.level] for place in places],
         verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
     )
-    verdicts = [judge_arriving(row, alone) for row, alone in zip(rows, by_mean, strict=True)]
-    return _advised(table, verdicts)
+    return _advised(table, after)
 
 
-def _advised(table: pd.DataFrame, verdicts: list[Verdict]) -> pd.DataFrame:
+def _with_evidence(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
+    """Return a judgement with the evidence on its batches, if the target has some."""
+    found = after.evidence_.select(table.index)
+    if found.batches.size:
+        for at, name in enumerate(EVIDENCE):
+            table.insert(2 + at, name, getattr(found, name))
+    return table
+
+
+def _advised(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
     """Return a judgement with the advice; ``level`` is the nearness there, so that of advice has its own."""
-    columns = verdict_columns(verdicts)
+    rule, rows = after.fit_.method.rule, table.to_dict("records")
+    settings = getattr(rule, "settings", DEFAULTS)
+    decisions = after.evidence_.select(table.index).decision.tolist() or [None] * len(rows)
+    n_batches = after.fit_.moments.batches.size + after.fit_.elsewhere[1]
+    verdicts = [
+        judge_batch(row, decision, settings=settings, n_batches=n_batches)
+        if row["level"] == FIRST
+        else judge_arriving(row, decision, settings)
+        for row, decision in zip(rows, decisions, strict=True)
+    ]
+    columns, mover = verdict_columns(verdicts), mover_of(rule)
     return table.assign(
         advice_level=columns["level"],
         reasons=columns["reasons"],
         advice=[
-            sentence(verdict, row, "the atlas")
-            for verdict, row in zip(verdicts, table.to_dict("records"), strict=True)
+            sentence(verdict, row, "the atlas", mover)
+            for verdict, row in zip(verdicts, rows, strict=True)
         ],
     )
 
 
-def leave_alone(judgement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of batches with the advice to leave them alone."""
-    return judgement[[Level(level).needs_force for level in judgement["advice_level"]]]
+def refused(judgement: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of batches that are refused unless forced; the first batches never are."""
+    return judgement[
+        [Level(level).needs_force for level in judgement["advice_level"]]
+        & (judgement["level"] != FIRST)
+    ]
 
 
 def refuse(judgement: pd.DataFrame) -> None:
-    """Raise an error if there is a batch with the advice to leave it alone."""
-    found = leave_alone(judgement)
+    """Raise an error if there is a batch that must be forced."""
+    found = refused(judgement)
     if len(found):
         row = found.iloc[0]
         others = f" (and {len(found) - 1} more)" * (len(found) > 1)
         # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
         very_far = judge_place(row).level.needs_force
-        words = row["verdict"] if very_far else f"to {row['advice']}"
+        words = row["verdict"] if very_far else f"with {row['advice']}"
         raise BadValue(
             f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
             f"was added, force=True (--force) adds it anyway."

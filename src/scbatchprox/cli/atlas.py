@@ -76,7 +76,9 @@ def add(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Add batches even if the advice is to leave them alone."),
+        typer.Option(
+            "--force", help="Also add batches that are very far, or cannot be compared with the atlas."
+        ),
     ] = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="Add more cells of batches that the atlas has.")
@@ -97,7 +99,7 @@ def add(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Judge the batches of a file, and add them unless the advice is to leave one alone."""
+    """Judge the batches of a file, and add them unless one must be forced."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
         from ..atlas import Atlas

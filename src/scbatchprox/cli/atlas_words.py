@@ -29,7 +29,7 @@ def judgement(batch: Any, row: Any) -> str:
             sentence += f"; its spread is {ratio:.2f} times that of the atlas' batches"
         sentence += f"; the adapter moves it by {row['moved']:.2f} of its own spread."
         if "matched" in row and row["matched"] == row["matched"]:
-            sentence += f" {row['matched']:.0%} of its cells have a partner in the atlas."
+            sentence += f" {row['matched']:.0%} of its cells meet the atlas."
         sentence += f" Advice: {row['advice']}."
     if "far_cells" in row:
         from ..atlas.judging import CELL_FAR

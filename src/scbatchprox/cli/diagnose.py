@@ -36,7 +36,7 @@ def diagnose(
     verbose: o.Verbose = False,
     as_json: o.Json = False,
 ) -> None:
-    """Tell what refining a file would do to each batch, and whether that is safe; writes nothing."""
+    """Tell what refining a file would do to each batch, and on which evidence; writes nothing."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors(), output.progress() as progress:
         from ..api.files import diagnose_file

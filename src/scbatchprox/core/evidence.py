@@ -22,8 +22,8 @@ __all__ = ["Decision", "Evidence", "Trace"]
 class Decision(IntEnum):
     """What was decided on a batch.
 
-    ``NO_EFFECT``: it stays where it is. ``REMOVED``: its displacement was applied. ``WEAK``: the evidence is
-    too weak to move it. ``ALONE``: it meets no other batch.
+    ``NO_EFFECT``: it stays where it is. ``REMOVED``: its displacement was applied. ``WEAK``: this too, but
+    its own evidence is weak. ``ALONE``: nothing shows that it shares populations with others, so it stays.
 
     Examples
     --------
@@ -118,6 +118,8 @@ class Evidence(Facts):
         (B,) part of the batch that meets other batches.
     agreement, smooth
         (B,) agreement of the displacements on the shift of the batch, and on the smooth part of its field.
+    evidence
+        (B,) what was compared with the setting ``evidence`` when the batch was decided on.
     support, chance
         (B,) how well the batch meets the others, and how well turned copies of it do.
     removed
@@ -139,6 +141,7 @@ class Evidence(Facts):
     matched: Floats
     agreement: Floats
     smooth: Floats
+    evidence: Floats
     support: Floats
     chance: Floats
     removed: Floats

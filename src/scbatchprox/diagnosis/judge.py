@@ -2,99 +2,118 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .kept import MEASURES, Kept
+from ..core.evidence import Decision
+from ..targets.population.settings import PopulationSettings
+from .kept import Kept
 from .levels import Level
 from .limits import (
     CONFOUNDED,
     DIFFERENT,
     FAR,
     FAR_FACTOR,
-    LARGE_MOVE,
     LARGE_SCALE,
-    MANY_UNMATCHED,
-    MIN_CELLS,
-    MIN_DISTINCT,
     MIN_KEPT,
-    MIN_MATCHED,
     MUCH_REMOVED,
-    VERY_DIFFERENT,
     VERY_FAR,
     VERY_FAR_FACTOR,
 )
 from .verdict import N_BATCHES, Reason, Verdict
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["DEFAULTS", "judge_arriving", "judge_batch", "judge_kept", "judge_place", "with_care"]
 
-__all__ = [
-    "judge_arriving", "judge_batch", "judge_compositions", "judge_kept", "judge_place", "together",
-]  # fmt: skip
+DEFAULTS = PopulationSettings()
+LEVELS = {
+    Decision.NO_EFFECT: Level.NO_EFFECT,
+    Decision.REMOVED: Level.REMOVED,
+    Decision.WEAK: Level.WEAK,
+    Decision.ALONE: Level.ALONE,
+}
 
 
 def judge_batch(
     numbers: Mapping[str, Any],
+    decision: Decision | None,
+    *,
+    settings: PopulationSettings = DEFAULTS,
     by_moments: bool = False,
-    by_mean: bool = False,
     n_batches: int = 2,
 ) -> Verdict:
-    """Return the verdict on a batch; numbers that are missing or NaN are no reasons.
+    """Return the verdict on a batch: what the evidence decided, and reasons for care.
 
-    ``by_moments`` is for a target that moves whole batches, ``by_mean`` for a batch that was aligned by its
-    mean. ``n_batches`` are all that the batch was fitted with.
+    Without a decision there is no evidence, and only reasons for care count. Numbers that are missing or NaN
+    are no reasons. ``by_moments`` is for a target that moves whole batches. ``n_batches`` are all that the
+    batch was fitted with.
     """
-
-    def at(name: str) -> float:
-        return float(numbers.get(name, np.nan))
-
     if n_batches < 2:
-        return Verdict(Level.LEAVE_ALONE, (Reason(N_BATCHES, n_batches, 2),))
-    variation, overlap = at("composition"), at("distinct") < MIN_DISTINCT
-    differs = variation > DIFFERENT and (by_moments or overlap)
-    limits: dict[str, float] = {}
-    level = Level.LEAVE_ALONE
-    if at("matched") < MIN_MATCHED and not by_mean:
-        limits["matched"] = MIN_MATCHED
-    elif by_moments and variation > VERY_DIFFERENT:
-        limits["composition"] = VERY_DIFFERENT
-    elif differs and not by_moments:
-        limits |= {"composition": DIFFERENT, "distinct": MIN_DISTINCT}
-    else:
-        found = {
-            ("n_cells", MIN_CELLS): at("n_cells") < MIN_CELLS,
-            ("matched", 1 - MANY_UNMATCHED): by_mean or 1 - at("matched") > MANY_UNMATCHED,
-            ("composition", DIFFERENT): differs,
-            ("distinct", MIN_DISTINCT): differs and overlap,
-            ("moved", LARGE_MOVE): at("moved") > LARGE_MOVE,
-            ("scale_min", 1 / LARGE_SCALE): at("scale_min") < 1 / LARGE_SCALE,
-            ("scale_max", LARGE_SCALE): at("scale_max") > LARGE_SCALE,
-            ("neighbours_kept", MIN_KEPT): at("neighbours_kept") < MIN_KEPT,
-        }
-        limits = dict(key for key, beyond in found.items() if beyond)
-        level = Level.WITH_CARE if limits else Level.SAFE
-    return Verdict(level, tuple(Reason(name, at(name), limit) for name, limit in limits.items()))
+        return Verdict(Level.ALONE, (Reason(N_BATCHES, n_batches, 2),))
+    at = _Numbers(numbers)
+    verdict = Verdict(Level.REMOVED)
+    if decision is not None:
+        reason = _reason(decision, at, settings, n_batches)
+        verdict = Verdict(LEVELS[decision], () if math.isnan(reason.value) else (reason,))
+    beyond = {
+        ("composition", DIFFERENT): by_moments and at["composition"] > DIFFERENT,
+        ("scale_min", 1 / LARGE_SCALE): at["scale_min"] < 1 / LARGE_SCALE,
+        ("scale_max", LARGE_SCALE): at["scale_max"] > LARGE_SCALE,
+        ("neighbours_kept", MIN_KEPT): at["neighbours_kept"] < MIN_KEPT,
+    }
+    found = [Reason(name, at[name], limit) for (name, limit), is_one in beyond.items() if is_one]
+    return with_care(verdict, found, at["moved"])
 
 
-def judge_kept(columns: Iterable[Kept]) -> Verdict:
-    """Return what columns to keep say of all batches."""
-    reasons: list[Reason] = []
-    for column in columns:
-        beyond = (column.confounded >= CONFOUNDED, column.removed > MUCH_REMOVED)
-        found = [
-            Reason(name, value, limit)
-            for (name, value), limit, is_reason in zip(
-                column.numbers.items(), (CONFOUNDED, MUCH_REMOVED), beyond, strict=True
-            )
-            if is_reason
-        ]
-        if len(found) == len(MEASURES):
-            return Verdict(Level.LEAVE_ALONE, tuple(found))
-        reasons += found
-    return Verdict(Level.WITH_CARE if reasons else Level.SAFE, tuple(reasons))
+class _Numbers:
+    """Numbers by name; NaN is not known."""
+
+    def __init__(self, numbers: Mapping[str, Any]) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, name: str) -> float:
+        return float(self.numbers.get(name, np.nan))
+
+
+def _reason(
+    decision: Decision, at: _Numbers, settings: PopulationSettings, n_batches: int
+) -> Reason:
+    """Return the number that decided, with its limit."""
+    own, agreement = at["evidence"], at["agreement"]
+    match decision:
+        case Decision.ALONE if own > settings.evidence:
+            return Reason(N_BATCHES, 1, 2)  # it has evidence, but all others were found to be alone
+        case Decision.ALONE | Decision.WEAK:
+            return Reason("evidence", own, settings.evidence)
+        case Decision.REMOVED if agreement <= settings.agreement:
+            return Reason("smooth", at["smooth"], 0.0)  # it has no shift, but a smooth part
+    limit = settings.agreement
+    if decision == Decision.NO_EFFECT and agreement > limit:  # among many batches more is needed
+        limit = math.sqrt(limit**2 + 2.0 * math.log(max(n_batches - 1.0, 1.0)))
+    return Reason("agreement", agreement, limit)
+
+
+def with_care(verdict: Verdict, reasons: Iterable[Reason], moved: float) -> Verdict:
+    """Return the verdict on a batch with further reasons for care; none count if it is not ``moved``."""
+    found = tuple(reasons)
+    if not found or moved == 0 or verdict.level.needs_force:
+        return verdict
+    # What speaks for moving the batch is no reason for care.
+    return Verdict(Level.WEAK, (() if verdict.level.fine else verdict.reasons) + found)
+
+
+def judge_kept(columns: Iterable[Kept]) -> list[Reason]:
+    """Return reasons for care on all batches: columns to keep that batches tell, or that are removed."""
+    return [
+        Reason(name, value, limit)
+        for column in columns
+        for (name, value), limit in zip(
+            column.numbers.items(), (CONFOUNDED, MUCH_REMOVED), strict=True
+        )
+        if value >= limit
+    ]
 
 
 def judge_place(numbers: Mapping[str, Any]) -> Verdict:
@@ -111,28 +130,13 @@ def judge_place(numbers: Mapping[str, Any]) -> Verdict:
         limit = VERY_FAR_FACTOR if factor > VERY_FAR_FACTOR else FAR_FACTOR
         reasons.append(Reason("spread_ratio", ratio, limit if ratio > 1 else 1 / limit))
     if distance > VERY_FAR or factor > VERY_FAR_FACTOR:
-        return Verdict(Level.LEAVE_ALONE, tuple(reasons))
-    return Verdict(Level.WITH_CARE if reasons else Level.SAFE, tuple(reasons))
+        return Verdict(Level.ALONE, tuple(reasons))
+    return Verdict(Level.WEAK if reasons else Level.REMOVED, tuple(reasons))
 
 
-def judge_arriving(numbers: Mapping[str, Any], by_mean: bool) -> Verdict:
+def judge_arriving(
+    numbers: Mapping[str, Any], decision: Decision | None, settings: PopulationSettings = DEFAULTS
+) -> Verdict:
     """Return the verdict on a new batch of an atlas."""
-    known = {name: numbers[name] for name in ("moved", "matched") if name in numbers}
-    return together(judge_place(numbers), judge_batch(known, by_mean=by_mean))
-
-
-def together(first: Verdict, second: Verdict) -> Verdict:
-    """Return one verdict for two on a batch; one against moving it names only the reason that decides."""
-    for one in (first, second):
-        if one.level.needs_force:
-            return one
-    worst = max(first.level, second.level, key=lambda level: level.rank)
-    return Verdict(worst, first.reasons + second.reasons)
-
-
-def judge_compositions(table: pd.DataFrame, by_moments: bool) -> tuple[list[Any], bool]:
-    """Return the batches whose composition the target is wrong for, and whether populations overlap."""
-    overlap = bool((table["distinct"] < MIN_DISTINCT).any())
-    if table["n_cells"].median() < MIN_CELLS or not (by_moments or overlap):
-        return [], overlap
-    return table.index[table["composition"] > DIFFERENT].tolist(), overlap
+    place, own = judge_place(numbers), judge_batch(numbers, decision, settings=settings)
+    return place if place.level.needs_force else with_care(own, place.reasons, numbers["moved"])

@@ -8,11 +8,16 @@ __all__ = ["Level"]
 
 
 class Level(StrEnum):
-    """What to do with a batch; from good to bad."""
+    """What was found out about a batch; from good to bad.
 
-    SAFE = "safe"
-    WITH_CARE = "move with care"
-    LEAVE_ALONE = "leave alone"
+    A batch with no effect, or with nothing to compare with, stays exactly as it is, if the target needs
+    evidence to move it.
+    """
+
+    NO_EFFECT = "no effect found"
+    REMOVED = "effect removed"
+    WEAK = "weak evidence"
+    ALONE = "nothing to compare with"
 
     @property
     def rank(self) -> int:
@@ -22,12 +27,12 @@ class Level(StrEnum):
     @property
     def fine(self) -> bool:
         """Whether nobody has to look at the batch."""
-        return self is Level.SAFE
+        return self in (Level.NO_EFFECT, Level.REMOVED)
 
     @property
     def needs_force(self) -> bool:
-        """Whether the batch should not be moved, and an atlas refuses it."""
-        return self is Level.LEAVE_ALONE
+        """Whether an atlas refuses the batch."""
+        return self is Level.ALONE
 
     @property
     def tone(self) -> str:

@@ -1,27 +1,22 @@
-"""Limits that verdicts, warnings and the advice of atlases share."""
+"""Limits that verdicts, warnings and the advice of atlases share.
+
+The limits of evidence are settings of the population target.
+"""
 
 from __future__ import annotations
 
 __all__ = [
-    "CONFOUNDED", "DIFFERENT", "FAR", "FAR_FACTOR", "LARGE_MOVE", "LARGE_SCALE", "MANY_UNMATCHED",
-    "MIN_CELLS", "MIN_DISTINCT", "MIN_KEPT", "MIN_MATCHED", "MUCH_REMOVED", "PARTNER_DISTANCE",
-    "VERY_DIFFERENT", "VERY_FAR", "VERY_FAR_FACTOR",
+    "CONFOUNDED", "DIFFERENT", "FAR", "FAR_FACTOR", "LARGE_SCALE", "MIN_CELLS", "MIN_KEPT", "MUCH_REMOVED",
+    "VERY_FAR", "VERY_FAR_FACTOR",
 ]  # fmt: skip
 
-#: A population has a partner if a centre of other batches lies within this many spacings of it.
-PARTNER_DISTANCE = 1.5
-#: A batch is unmatched if a smaller part of its cells has partners.
-MIN_MATCHED = 0.25
-#: A larger part of the cells without a partner needs care.
-MANY_UNMATCHED = 0.3
-#: Compositions further apart than these are different, and very different; 0 is equal, 1 is disjoint.
-DIFFERENT, VERY_DIFFERENT = 0.3, 0.6
-#: Populations overlap if their groups explain a smaller part of the variance.
-MIN_DISTINCT = 0.5
+#: Compositions further apart than this are different, for a target that moves whole batches; 0 is equal, 1
+#: is disjoint.
+DIFFERENT = 0.3
 #: The composition of a batch with fewer cells is unknown.
-MIN_CELLS = 20
-#: Larger displacements need care, as a part of the batch's spread; so do larger scales, and 1 / scale.
-LARGE_MOVE, LARGE_SCALE = 0.5, 1.5
+MIN_CELLS = 50
+#: Larger scales need care, and smaller ones than 1 / this.
+LARGE_SCALE = 1.5
 #: A smaller part of the neighbours kept needs care.
 MIN_KEPT = 0.5
 #: A column is confounded with batches that tell a larger part of it.

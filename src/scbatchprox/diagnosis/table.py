@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,23 +11,30 @@ import pandas as pd
 
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
+from ..core.evidence import Decision, Evidence
+from ..core.exchange import alone
 from ..core.fit import Fit
 from ..core.labels import Labels
-from ..core.target import Cells
+from ..core.moments import Moments
+from ..core.problem import Weights
+from ..core.target import Cells, TargetRule
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..targets.population.find import looked_at
-from .evidence import Evidence, evidence
-from .groups import CENTRE_GROUPS, groups_of
-from .judge import judge_batch, judge_kept, together
+from ..targets.population.target import PopulationTarget
+from .judge import DEFAULTS, judge_batch, judge_kept, with_care
 from .kept import Kept, kept_columns
-from .limits import MIN_CELLS, MIN_MATCHED
+from .limits import MIN_CELLS
 from .printed import Diagnosis
-from .verdict import COLUMNS, Verdict, verdict_columns, verdicts_of
-from .words import sentence
+from .verdict import COLUMNS, Verdict, verdict_columns, verdicts_of, why
+from .words import clauses, sentence
 
-__all__ = ["diagnosis", "with_kept"]
+__all__ = ["composition_of", "diagnosis", "found_in", "mover_of", "with_kept"]
 
+#: Numbers of the evidence in the table.
+EVIDENCE = (
+    "matched", "agreement", "evidence", "support", "chance", "smooth", "composition", "removed",
+)  # fmt: skip
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
 
@@ -38,93 +46,101 @@ def diagnosis(
     sample = cells.sample(looked_at(cells.labels.n), seed)
     labels = sample.labels
     some = MemoryCells(sample.cells, labels)
-    found = evidence(fit, some, seed)
-    at = np.searchsorted(found.populations.batches, labels.batches)
+    found, is_own = _evidence(fit, some, seed)
+    numbers = {name: getattr(found, name) for name in EVIDENCE}
+    numbers["composition"] = composition_of(found, cells.labels.n)
     # By position, because pandas treats boolean labels as a mask.
     movement = fit.adapter.movement(fit.moments).iloc[
         np.searchsorted(fit.moments.batches, labels.batches)
     ]
-    composition, distinct = _composition(found, seed)
     table = pd.DataFrame(
         {
             "n_cells": cells.labels.n,
             "moved": movement["relative"].to_numpy(),
             "scale_min": movement["scale_min"].to_numpy(),
             "scale_max": movement["scale_max"].to_numpy(),
-            "matched": found.partners[at],
-            "composition": np.where(cells.labels.n < MIN_CELLS, np.nan, composition[at]),
-            "distinct": distinct,
+            **numbers,
             "neighbours_kept": _neighbours_kept(fit.adapter, some),
         },
         index=movement.index,
     )
-    by_moments = not fit.method.rule.registers
-    n_batches = fit.moments.batches.size + fit.elsewhere[1]
+    rule = fit.method.rule
     verdicts = [
-        judge_batch(row, by_moments, by_mean, n_batches)
-        for row, by_mean in zip(table.to_dict("records"), found.by_mean[at], strict=True)
+        judge_batch(
+            row,
+            None if math.isnan(row["evidence"]) else decision,
+            settings=getattr(rule, "settings", DEFAULTS),
+            by_moments=not rule.registers,
+            n_batches=fit.moments.batches.size + fit.elsewhere[1],
+        )
+        for row, decision in zip(table.to_dict("records"), found.decision.tolist(), strict=True)
     ]
-    return _judged(table, verdicts, kept_columns(keep or {}, cells, fit.adapter))
+    mover = mover_of(rule, is_own)
+    said = [
+        sentence(verdict, row, mover=mover)
+        for verdict, row in zip(verdicts, table.to_dict("records"), strict=True)
+    ]
+    table = table.assign(**verdict_columns(verdicts), verdict=said)
+    return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
 
 
 def with_kept(table: pd.DataFrame, columns: list[Kept]) -> pd.DataFrame:
     """Return a diagnosis without columns to keep with what happens to these, and what follows from it."""
-    verdicts = [verdict for verdict in verdicts_of(table) if verdict is not None]
-    return _judged(table.drop(columns=list(COLUMNS)), verdicts, columns)
-
-
-def _judged(table: pd.DataFrame, verdicts: list[Verdict], columns: list[Kept]) -> pd.DataFrame:
-    """Return a table of numbers with columns to keep and verdicts."""
-    for column in columns:
-        table = table.assign(**column.numbers)
-    kept = judge_kept(columns)
-    verdicts = [together(kept, verdict) for verdict in verdicts]
-    rows = table.to_dict("records")
-    said = [sentence(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
+    reasons, texts = judge_kept(columns), table[list(COLUMNS)]
+    numbers = {name: value for column in columns for name, value in column.numbers.items()}
+    table = table.drop(columns=list(COLUMNS)).assign(**numbers)
+    verdicts, said = [], []
+    for verdict, moved, text in zip(
+        verdicts_of(table.join(texts)), table["moved"], texts["verdict"], strict=True
+    ):
+        assert verdict is not None
+        judged = with_care(verdict, reasons, moved)
+        verdicts.append(judged)
+        if judged != verdict:
+            new = "; ".join(clauses(Verdict(judged.level, tuple(reasons)), numbers))
+            old = "" if verdict.level.fine else why(text)
+            text = f"{judged.level}: {'; '.join(part for part in (old, new) if part)}"
+        said.append(text)
     return Diagnosis(table.assign(**verdict_columns(verdicts), verdict=said))
 
 
-def _composition(found: Evidence, seed: int) -> tuple[Floats, float]:
-    """Compare the composition of each batch with that of all others.
-
-    Returns (B,) the total variation between the shares of groups of centres, minus the part that chance
-    explains; NaN for an unmatched batch. And the part of the variance of cells that is between groups.
-
-    All cells of a population are in one group. So chance is that of drawing as many populations as there
-    are, not as many cells.
-    """
-    populations = found.populations
-    variation = np.full(populations.batches.size, np.nan)
-    known = found.matched >= MIN_MATCHED
-    if known.sum() < 2:
-        return variation, np.nan
-    keep = known[populations.batch]
-    n, batch = populations.n[keep], (np.cumsum(known) - 1)[populations.batch[keep]]
-    X = found.moved[keep]
-    X = X - np.average(X, axis=0, weights=n)
-    group, n_groups = groups_of(found, keep, int(known.sum()), seed)
-    counts, squares = np.zeros((2, known.sum(), n_groups))
-    np.add.at(counts, (batch, group), n)
-    np.add.at(squares, (batch, group), n.astype(np.float64) ** 2)
-    of_batch = counts.sum(1, keepdims=True)
-    n_drawn = of_batch**2 / squares.sum(1, keepdims=True)
-    own, rest = counts / of_batch, (counts.sum(0) - counts) / (of_batch.sum() - of_batch)
-    chance = np.sqrt(2.0 * rest * (1.0 - rest) / (np.pi * n_drawn)).sum(1) / 2.0
-    total = np.abs(own - rest).sum(1) / 2.0
-    variation[known] = np.sqrt(np.maximum(total**2 - chance**2, 0.0))
-    # With fewer groups than cell types, groups explain little even if the types are far apart.
-    few = n_groups < CENTRE_GROUPS
-    return variation, np.nan if few else _distinct(X, n, group, populations.m2[keep])
+def found_in(cells: Cells, seed: int = 0) -> Evidence:
+    """Return the evidence that the population target finds in some cells."""
+    rule = PopulationTarget(seed=seed)
+    return _aimed(rule, rule.describe(cells))
 
 
-def _distinct(X: Floats, n: Ints, group: Ints, m2: Floats) -> float:
-    """Part of the variance that is between groups of populations; the mean of ``X`` is zero."""
-    sums = np.zeros((CENTRE_GROUPS, X.shape[1]))
-    np.add.at(sums, group, n[:, None] * X)
-    cells = np.bincount(group, weights=n, minlength=CENTRE_GROUPS)
-    between = float(((sums**2).sum(1) / np.maximum(cells, 1.0)).sum())
-    total = float(n @ (X**2).sum(1) + m2.sum())
-    return between / total if total > 0 else np.nan
+def composition_of(found: Evidence, n_cells: Ints) -> Floats:
+    """(B,) how far compositions differ; NaN for batches with few cells, where that is unknown."""
+    return np.where(n_cells < MIN_CELLS, np.nan, found.composition)
+
+
+def _aimed(rule: PopulationTarget, populations: Moments) -> Evidence:
+    found = alone(rule.aim(populations, Weights(), rule.default_rounds)).evidence
+    assert found is not None
+    return found
+
+
+def _evidence(fit: Fit, some: Cells, seed: int) -> tuple[Evidence, bool]:
+    """Return the evidence on the batches of some cells, and whether the fit decided by it."""
+    batches = some.labels.batches
+    own = fit.evidence.select(batches.tolist())
+    if own.batches.size == batches.size and not np.isnan(own.evidence).any():
+        return own, True
+    if fit.moments.anchors is not None:
+        return _aimed(PopulationTarget(seed=seed), fit.moments).select(batches.tolist()), False
+    if batches.size < 2:  # the others are not at hand
+        return Evidence.of(batches, [Decision.ALONE] * batches.size), False
+    return found_in(some, seed), False
+
+
+def mover_of(rule: TargetRule, is_own: bool = True) -> str | None:
+    """What moves batches without regard to the evidence."""
+    if not rule.registers:
+        return "target='moment'"
+    if not is_own:
+        return "this model"
+    return "force=True" if getattr(rule, "force", False) else None
 
 
 def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:

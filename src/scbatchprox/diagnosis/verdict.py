@@ -14,17 +14,25 @@ from .levels import Level
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "N_BATCHES", "Reason", "Verdict", "verdict_columns", "verdicts_of"]
+__all__ = [
+    "COLUMNS", "N_BATCHES", "Reason", "Verdict", "level_of", "verdict_columns", "verdicts_of", "why",
+]  # fmt: skip
 
 #: Columns of a diagnosis that are texts: the level, the names of the reasons, and the sentence.
 COLUMNS = ("level", "reasons", "verdict")
 #: The number of batches is no column of a diagnosis.
 N_BATCHES = "n_batches"
+#: Levels by their texts, also those that earlier versions wrote.
+TEXTS = {str(level): level for level in Level} | {
+    "safe": Level.REMOVED,
+    "move with care": Level.WEAK,
+    "leave alone": Level.ALONE,
+}
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A number that is beyond its limit, or NaN where that it is unknown is the reason.
+    """A number that was compared with a limit.
 
     ``name`` is its column in the table, or ``n_batches``.
     """
@@ -73,8 +81,22 @@ def verdicts_of(table: pd.DataFrame) -> list[Verdict | None]:
     return found
 
 
+def level_of(text: Any) -> Level | None:
+    """Return the level with this text, also one of an earlier version; ``None`` if there is none."""
+    return TEXTS.get(text) if isinstance(text, str) else None
+
+
+def why(sentence: str) -> str:
+    """Return the sentence of a table without its level."""
+    level, rest = _split(sentence)
+    return sentence if level is None else rest
+
+
 def _level(stored: Any, sentence: Any) -> Level | None:
-    if stored in tuple(Level):
-        return Level(stored)
-    # A diagnosis that an earlier version wrote has only sentences. No other code reads one.
-    return next((level for level in Level if str(sentence).startswith(level)), None)
+    # A diagnosis that an earlier version wrote may have only sentences. No other code reads one.
+    return level_of(stored) or _split(str(sentence))[0]
+
+
+def _split(sentence: str) -> tuple[Level | None, str]:
+    start, _, rest = sentence.partition(": ")
+    return level_of(start), rest

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.shown import count, names
+from ..core.shown import names
 from .kept import MEASURES
 from .levels import Level
 from .limits import FAR, FAR_FACTOR
@@ -14,32 +14,38 @@ from .verdict import N_BATCHES, Reason, Verdict
 
 __all__ = [
     "FIRST", "NEARNESS", "clauses", "composition_warning", "kept_warning", "place_sentence", "sentence",
-    "why",
 ]  # fmt: skip
 
 #: How far a new batch of an atlas lies, by the level of that; and the word for the first batches.
-NEARNESS = {Level.SAFE: "close", Level.WITH_CARE: "far", Level.LEAVE_ALONE: "very far"}
+NEARNESS = {Level.REMOVED: "close", Level.WEAK: "far", Level.ALONE: "very far"}
 FIRST = "first"
 #: Batches that a warning names.
 NAMED = 5
 
 
-def sentence(verdict: Verdict, numbers: Mapping[str, Any], others: str = "other batches") -> str:
-    """Return a verdict in words; ``numbers`` are those that it was made from."""
-    said = "; ".join(clauses(verdict, numbers, others))
+def sentence(
+    verdict: Verdict,
+    numbers: Mapping[str, Any],
+    others: str = "the others",
+    mover: str | None = None,
+) -> str:
+    """Return a verdict in words; ``numbers`` are those that it was made from.
+
+    ``mover`` is what moves batches without regard to evidence, if anything does.
+    """
+    said = "; ".join(clauses(verdict, numbers, others, mover))
     return f"{verdict.level}: {said}" if said else str(verdict.level)
 
 
-def why(text: str, level: Level | None) -> str:
-    """Return the sentence of a table without its level."""
-    return "" if text == level else text.removeprefix(f"{level}: ")
-
-
 def clauses(
-    verdict: Verdict, numbers: Mapping[str, Any], others: str = "other batches"
+    verdict: Verdict,
+    numbers: Mapping[str, Any],
+    others: str = "the others",
+    mover: str | None = None,
 ) -> list[str]:
     """Return the reasons in words; numbers that belong together are in one clause."""
-    return list(dict.fromkeys(_clause(r, verdict, numbers, others) for r in verdict.reasons))
+    found = (_clause(reason, verdict, numbers, others, mover) for reason in verdict.reasons)
+    return list(dict.fromkeys(found))
 
 
 def place_sentence(verdict: Verdict | None, numbers: Mapping[str, Any]) -> str:
@@ -58,70 +64,68 @@ def place_sentence(verdict: Verdict | None, numbers: Mapping[str, Any]) -> str:
     return f"{NEARNESS[verdict.level]}: {' and '.join(said)}"
 
 
-def composition_warning(batches: list[Any], overlap: bool, diagnosed: bool) -> str:
+def composition_warning(batches: list[Any], diagnosed: bool) -> str:
     """Return the warning that the target is wrong for batches that differ in composition."""
-    start = f"Batches differ in composition ({names(batches, NAMED)})"
     hint = "" if diagnosed else "; diagnose=True (--diagnose) gives a verdict per batch"
-    if not overlap:
-        return (
-            f"{start}: a target that moves whole batches puts different populations on top of each "
-            f"other; try target='population'{hint}."
-        )
     return (
-        f"{start} and their populations overlap so much that no target can match them; compare with "
-        f"the unrefined embedding{hint}."
+        f"Batches differ in composition ({names(batches, NAMED)}): a target that moves whole batches puts "
+        f"different populations on top of each other; try target='population'{hint}."
     )
 
 
-def kept_warning(name: str, verdict: Verdict, numbers: Mapping[str, Any]) -> str:
+def kept_warning(name: str, reasons: list[Reason], numbers: Mapping[str, Any]) -> str:
     """Return the warning that a column to keep is removed."""
-    (reason,) = clauses(verdict, numbers)
+    (reason,) = clauses(Verdict(Level.WEAK, tuple(reasons)), numbers)
     return f"To keep {name!r}, leave the batches alone or lower strength: {reason}."
 
 
-def _clause(reason: Reason, verdict: Verdict, numbers: Mapping[str, Any], others: str) -> str:
+def _clause(
+    reason: Reason, verdict: Verdict, numbers: Mapping[str, Any], others: str, mover: str | None
+) -> str:
     value = reason.value
     match reason.name:
-        case "matched" if math.isnan(value):
+        case "evidence" | "agreement" | "smooth" | "n_batches":
+            then = _then(verdict.level, numbers.get("moved", math.nan), mover)
+            return _decided(reason, verdict.level, others, mover) + then
+        case "composition":
             return (
-                "it lies apart from all others: only its mean and shape support moving it, and whether its "
-                "cells have partners is unknown"
+                f"its composition differs ({value:.2f}), and only target='population' takes that into "
+                f"account"
             )
-        case "matched":
-            return f"{1 - value:.0%} of its cells have no partner in {others}"
-        case "composition" | "distinct":
-            return _composition(verdict, numbers)
-        case "moved":
-            return f"cells move by {value:.2f} of its spread"
         case "scale_min" | "scale_max":
             return f"it is scaled by {numbers['scale_min']:.2f} to {numbers['scale_max']:.2f}"
         case "neighbours_kept":
             return f"cells keep {value:.0%} of their neighbours"
-        case "n_cells":
-            return f"it has {count(int(value), 'cell')}, too few to know its composition"
         case "distance" | "nearest_distance" | "spread_ratio":
             return f"it is {NEARNESS[verdict.level]} from all batches of the atlas"
-    if reason.name == N_BATCHES:
-        return "there is no other batch to align it with"
     return _kept(reason.name.rpartition(" ")[0], verdict, numbers)
 
 
-def _composition(verdict: Verdict, numbers: Mapping[str, Any]) -> str:
-    differs = f"its composition differs ({numbers['composition']:.2f}), and"
-    overlap, alone = "distinct" in verdict.names, verdict.level.needs_force
-    if alone and overlap:
-        return (
-            f"{differs} populations overlap too much to be matched ({numbers['distinct']:.0%} of the "
-            f"variance is between groups of them)"
-        )
-    if alone:
-        return (
-            f"its composition is very different from that of the others ({numbers['composition']:.2f}), and "
-            f"a target that moves whole batches would merge different populations"
-        )
-    if overlap:
-        return f"{differs} populations overlap so much that no target can match them"
-    return f"{differs} only target='population' takes that into account"
+def _decided(reason: Reason, level: Level, others: str, mover: str | None) -> str:
+    """The number that decided on the level."""
+    value, limit = f"{reason.value:.2f}", f"{reason.limit:.2f} needed"
+    if reason.name == N_BATCHES:
+        return "there is no other batch that it can be compared with"
+    if reason.name == "smooth":
+        return f"its neighbouring centres agree on a displacement ({value})"
+    if reason.name == "agreement" and level is Level.NO_EFFECT:
+        return f"its centres do not agree on a displacement ({value}, at least {limit})"
+    if reason.name == "agreement":
+        return f"its centres agree on a displacement ({value})"
+    if level is Level.ALONE:
+        return f"its geometry fits {others} no better than turned copies of it ({value}, {limit})"
+    own = f"its own geometry gives {value} ({limit})"
+    return own if mover else f"moved with the others' help, {own}"
+
+
+def _then(level: Level, moved: float, mover: str | None) -> str:
+    """What followed from it, if the level does not say so."""
+    stays = level in (Level.NO_EFFECT, Level.ALONE)
+    if moved == 0:
+        return "; left exactly as it is" if stays else "; these options move nothing"
+    if mover and level is not Level.REMOVED:
+        return f"; {mover} moves it all the same"
+    return ""
 
 
 def _kept(name: str, verdict: Verdict, numbers: Mapping[str, Any]) -> str:

@@ -27,8 +27,13 @@ HEADINGS = {
     "scale_min": "scale\nmin",
     "scale_max": "scale\nmax",
     "matched": "matched",
+    "agreement": "agreement",
+    "evidence": "evidence",
+    "support": "support",
+    "chance": "chance",
+    "smooth": "smooth",
     "composition": "composition\ndiffers",
-    "distinct": "distinct",
+    "removed": "removed",
     "neighbours_kept": "neighbours\nkept",
 }
 #: Background of numbers that are reasons of the verdict.
@@ -49,9 +54,8 @@ def diagnosis(
 ) -> Any:
     """Draw the diagnosis of each batch: its numbers, and its verdict.
 
-    Numbers that the verdict names as reasons are marked. Not every number beyond a limit is one: some do not
-    matter for the target, and "leave alone" names only the reason that decides. Diagnoses in files of earlier
-    versions do not say which numbers are reasons; then none is marked.
+    Numbers that the verdict names as reasons are marked. Diagnoses in files of earlier versions may not say
+    which numbers are reasons; then none is marked.
     The worst verdicts are on top. Of more than 60 batches the 60 worst are drawn.
 
     Parameters
@@ -75,8 +79,8 @@ def diagnosis(
     >>> rng = np.random.default_rng(0)
     >>> Z = rng.normal(size=(600, 5)) + 8.0 * rng.integers(0, 3, size=(600, 1))
     >>> axes = pl.diagnosis(diagnose(Z, np.repeat(["a", "b"], 300)))
-    >>> [text.get_text() for text in axes.texts if text.get_text() == "safe"]
-    ['safe', 'safe']
+    >>> [text.get_text() for text in axes.get_legend().get_texts()]
+    ['verdict: no effect found', 'a reason of the verdict']
     """
     check_save(save)
     table = diagnosis_of(data, key)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..diagnosis.levels import Level
-from ..diagnosis.limits import LARGE_MOVE
 from .canvas import check_save, finish, label, panels
 from .given import movement_of
 from .verdicts import LEVELS, MAX_ROWS, levels_of, verdict_legend
 
 __all__ = ["movement"]
+
+#: The axis reaches at least to here.
+LEAST = 0.5
 
 
 def movement(
@@ -24,10 +25,9 @@ def movement(
 ) -> Any:
     """Draw how far each batch moved, the farthest on top, in the colour of its verdict.
 
-    The distance is the root mean squared displacement of the batch's cells, divided by the batch's spread. A
-    dashed line marks where a move needs care. A verdict can have other reasons, which
-    :func:`scbatchprox.pl.diagnosis` shows, so a batch that moves less may need care too. Of more than 60
-    batches the 60 that moved farthest are drawn.
+    The distance is the root mean squared displacement of the batch's cells, divided by the batch's spread. It
+    is no reason of a verdict; :func:`scbatchprox.pl.diagnosis` shows the reasons. Of more than 60 batches the
+    60 that moved farthest are drawn.
 
     Parameters
     ----------
@@ -66,19 +66,15 @@ def movement(
     )
     axes.set_yticks(at, [label(name) for name in shown.index], fontsize=8)
     axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)
-    axes.set_xlim(0, 1.12 * max(float(shown["relative"].max()), LARGE_MOVE))
-    limit = axes.axvline(LARGE_MOVE, color="0.4", linewidth=1, linestyle="--", zorder=0)
-    limit.set_label("moves farther than this need care")
+    axes.set_xlim(0, 1.12 * max(float(shown["relative"].max()), LEAST))
     title = "How far each batch moved"
-    if any(isinstance(level, Level) and not level.fine for level in levels):
-        title += "; verdicts have other reasons too (pl.diagnosis)"
     if len(table) > len(shown):
         title += f"\n{len(shown)} of {len(table)} batches, those that moved farthest"
-    legend_lines = (len(set(levels)) + 2) // 2
+    legend_lines = (len(set(levels)) + 1) // 2
     axes.set_title(title, fontsize=10, loc="left", pad=8 + 14 * legend_lines)
     axes.set_xlabel("distance moved / spread of the batch", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 2}
-    verdict_legend(axes, levels, [limit], **place, borderaxespad=0.2)
+    verdict_legend(axes, levels, **place, borderaxespad=0.2)
     finish(grid, show, save)
     return axes

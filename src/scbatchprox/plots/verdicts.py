@@ -20,9 +20,10 @@ __all__ = ["LEVELS", "MAX_ROWS", "NONE", "levels_of", "verdict_legend", "worst_f
 NONE = "no verdict"
 #: Colours of verdicts, from good to bad. They differ in lightness too, for prints without colour.
 LEVELS: dict[str, str] = {
-    Level.SAFE: "#56B4E9",
-    Level.WITH_CARE: "#E69F00",
-    Level.LEAVE_ALONE: "#882255",
+    Level.NO_EFFECT: "#A6DBC8",
+    Level.REMOVED: "#56B4E9",
+    Level.WEAK: "#E69F00",
+    Level.ALONE: "#882255",
     NONE: GREY,
 }
 #: Of more batches than this only the ones that need attention are drawn.

@@ -14,15 +14,14 @@ import pandas as pd
 from .._version import __version__
 from ..api.estimator import BatchProx
 from ..cells.keys import as_keys
-from ..cells.memory import MemoryCells
 from ..core.fit import Fit
 from ..core.labels import Labels, column_labels, cross_counts, population_labels
 from ..core.solvers import solver_of
-from ..diagnosis.evidence import evidence
-from ..diagnosis.groups import group_counts
 from ..diagnosis.kept import kept_columns, kept_names
 from ..diagnosis.table import diagnosis, with_kept
 from ..io.model_file import params_as_json
+from ..kernels.distances import squared_distances
+from ..kernels.kmeans import kmeans
 from ..progress import Progress, silent
 from ..targets.population.find import looked_at
 from ..upstream.base import digest
@@ -36,6 +35,8 @@ __all__ = ["gather"]
 
 #: The label of cells without a type.
 NO_LABEL = "no label"
+#: Clusters of cells without types, at most, and the rounds of k-means that find them.
+GROUPS, GROUP_ROUNDS = 12, 10
 #: What a page says if it does not show the diagnosis in a record.
 MADE_AGAIN = (
     "The diagnosis in the record is not one of these cells as they are, so it was made again."
@@ -96,7 +97,7 @@ def gather(
         table=table,
         drawn=drawn,
         counts=counts,
-        counted="consensus group" if label_key is None else label_key,
+        counted="group" if label_key is None else label_key,
         kept={name: _counts(labels, _types(source.columns[name])) for name in keep},
         scores=scores,
         params={str(name): _text(value) for name, value in described.items()},
@@ -157,15 +158,15 @@ def _counts(labels: Labels, types: Labels) -> pd.DataFrame:
 
 
 def _groups(fit: Fit, source: Source, seed: int) -> pd.DataFrame:
-    """Cells of each batch and consensus group, the largest group first: the diagnosis compares these."""
+    """Cells of each batch in clusters of refined cells, of a sample, the largest cluster first."""
     sample = source.cells.sample(looked_at(source.cells.labels.n), seed)
-    found = evidence(fit, MemoryCells(sample.cells, sample.labels), seed)
-    counts = group_counts(found, seed)
-    at = np.searchsorted(found.populations.batches, source.cells.labels.batches)
-    size = np.nansum(counts, axis=0)
-    order = [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > 0]
-    names = [str(i + 1) for i in range(len(order))]
-    return pd.DataFrame(counts[at][:, order], source.cells.labels.batches.tolist(), names)
+    labels = sample.labels
+    X = np.asarray(fit.adapter.apply(sample.cells, labels), np.float64)
+    X = (X - X.mean(0)).astype(np.float32)
+    centres = kmeans(X, np.ones(len(X)), GROUPS, GROUP_ROUNDS, np.random.default_rng(seed))
+    near = squared_distances(X, centres).argmin(1)
+    found = _counts(labels, Labels.of(near, near.size))
+    return found.set_axis([str(i + 1) for i in range(found.shape[1])], axis=1)
 
 
 def _drawn(

@@ -42,7 +42,6 @@ def page(facts: Facts) -> str:
         composition=composition(facts.counts),
         kept={name: composition(counts) for name, counts in facts.kept.items()},
         scores=None if facts.scores is None else score_rows(facts.scores),
-        distinct=_distinct(facts),
         moves=[*MOVES, RESET],
         distances=DISTANCES,
         most_moved=moved_limit(facts.drawn),
@@ -52,12 +51,6 @@ def page(facts: Facts) -> str:
         places={name: Markup(place) for name, place in places.items()},
     )
     return html.encode("utf-8", "replace").decode()  # a file's name may hold what UTF-8 cannot
-
-
-def _distinct(facts: Facts) -> float | None:
-    """Part of the variance that is between groups of populations; the same for all batches."""
-    values = facts.table["distinct"].dropna().tolist() if "distinct" in facts.table else []
-    return float(values[0]) if values else None
 
 
 def _text(name: str) -> str:

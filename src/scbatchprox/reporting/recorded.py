@@ -18,8 +18,8 @@ from ..core.problem import Weights
 from ..core.solvers import Exact, History
 from ..core.target import Cells
 from ..diagnosis.kept import MEASURES, kept_names
-from ..diagnosis.levels import Level
 from ..diagnosis.verdict import COLUMNS as TEXTS
+from ..diagnosis.verdict import level_of
 from ..errors import BadValue
 from ..targets.by_name import target_of
 from ..targets.population.gather import gathered
@@ -112,16 +112,16 @@ def recorded_table(record: dict[str, Any], labels: Labels) -> pd.DataFrame | Non
 
 def _is_diagnosis(table: pd.DataFrame) -> bool:
     """Whether a table has columns of a diagnosis and no others: words on each batch, and numbers."""
-    # One of an earlier version has no level and no reasons. Words are made of these and all numbers.
+    # One of an earlier version may have no level and no reasons.
     judged = {"level", "reasons"} & set(table)
-    numbered = {*TEXTS, "distinct", *COLUMNS} if judged else {"n_cells", "moved", "verdict"}
+    needed = {"n_cells", "moved", "verdict", *(TEXTS if judged else ())}
     kept = (f"{name} {what}" for name in kept_names(table) for what in MEASURES)
     numbers = table.drop(columns=list(TEXTS), errors="ignore")
     return (
-        numbered <= set(table) <= {*TEXTS, "distinct", *COLUMNS, *kept}
+        needed <= set(table) <= {*TEXTS, "distinct", *COLUMNS, *kept}
         and table.columns.is_unique
         and all(isinstance(text, str) for name in TEXTS if name in table for text in table[name])
-        and all(level in tuple(Level) for level in table.get("level", ()))
+        and all(level_of(text) is not None for text in table.get("level", ()))
         and all(isinstance(x, np.dtype) and x.kind in "iuf" for x in numbers.dtypes)
         and not (numbers.abs() > LARGEST).any(axis=None)
     )

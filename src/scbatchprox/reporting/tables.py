@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..diagnosis.kept import kept_names
-from ..diagnosis.words import why
+from ..diagnosis.verdict import why
 from .facts import Facts, Scores
 from .scored import SCORES
 from .words import levels_of
@@ -23,14 +23,32 @@ __all__ = [
 COLUMNS: dict[str, tuple[str, str, str]] = {
     "n_cells": ("cells", "number of cells", "{:,.0f}"),
     "moved": ("moved", "how far cells move, as a part of the batch's spread", "{:.2f}"),
-    "matched": (
-        "matched",
-        "part of its cells with a partner in other batches; – if it lies apart",
-        "{:.0%}",
+    "matched": ("matched", "part of the batch that meets other batches", "{:.0%}"),
+    "agreement": (
+        "agreement",
+        "how far its centres agree on a displacement, over what chance gives",
+        "{:.2f}",
+    ),
+    "evidence": (
+        "evidence",
+        "how much better its geometry fits the others than turned copies of it",
+        "{:.2f}",
+    ),
+    "support": ("support", "how well its geometry fits the others", "{:.2f}"),
+    "chance": ("chance", "how well turned copies of it fit the others", "{:.2f}"),
+    "smooth": (
+        "smooth",
+        "how far neighbouring centres agree on more than a shift, over what chance gives",
+        "{:.2f}",
     ),
     "composition": (
         "composition",
         "how much its composition differs from the others': 0 equal, 1 nothing in common",
+        "{:.2f}",
+    ),
+    "removed": (
+        "removed",
+        "size of the effect that was removed, in units of the embedding",
         "{:.2f}",
     ),
     "neighbours_kept": ("neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"),
@@ -72,7 +90,7 @@ def batch_table(facts: Facts) -> Grid:
     shown = shown_columns(table)
     titles = [
         ("batch", "name of the batch"),
-        ("verdict", "what to do with it"),
+        ("verdict", "what was found out about it"),
         ("why", "the reason"),
     ]
     titles += [(title, meaning) for title, meaning, _ in shown.values()]
@@ -146,9 +164,7 @@ def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
 
 def reasons_of(table: pd.DataFrame) -> list[str]:
     """Return the reasons of each verdict in words."""
-    return [
-        why(text, level) for text, level in zip(table["verdict"], levels_of(table), strict=True)
-    ]
+    return [why(text) for text in table["verdict"]]
 
 
 def _number(x: Any, how: str) -> str:

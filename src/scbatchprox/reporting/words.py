@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from ..core.shown import count, names
+from ..core.shown import names
 from ..diagnosis.judge import judge_kept
-from ..diagnosis.kept import Kept
+from ..diagnosis.kept import MEASURES, Kept
 from ..diagnosis.levels import Level
+from ..diagnosis.verdict import Verdict as Found
 from ..diagnosis.verdict import verdicts_of
 from ..diagnosis.words import clauses
 from .facts import Facts
@@ -34,70 +34,57 @@ class Verdict:
 
 def levels_of(table: pd.DataFrame) -> list[Level]:
     """Return the level of every batch; what has none needs care."""
-    return [Level.WITH_CARE if found is None else found.level for found in verdicts_of(table)]
+    return [Level.WEAK if found is None else found.level for found in verdicts_of(table)]
 
 
 def verdict(facts: Facts) -> Verdict:
     """Return the verdict on a data set."""
     levels = levels_of(facts.table)
-    of: dict[str, list[Any]] = {level.tone: [] for level in Level}
-    for batch, level in zip(facts.table.index, levels, strict=True):
-        of[level.tone].append(batch)
-    alone, care, safe = (len(of[tone]) for tone in ("alone", "care", "fine"))
-    total = len(levels)
-    if total < 2:
+    if len(levels) < 2:
         return Verdict(
-            Level.LEAVE_ALONE,
+            Level.ALONE,
             "There is only one batch, so there is nothing to refine.",
             (f"Use the unrefined embedding ({facts.use_rep}).",),
         )
     kept, (worse, scores) = _kept(facts), _scores(facts)
-    if 2 * alone >= total:
-        found = count(alone, "batch", "batches")
-        advice = [f"Use the unrefined embedding ({facts.use_rep})."]
-        if not judge_kept(_columns(facts)).level.needs_force:  # no method can tell these apart
-            advice = [f"{advice[0][:-1]}, or integrate with another method first."]
-            advice.append(f"Left alone: {names(of['alone'], NAMED)}. The table says why.")
-        # Good scores are no reason to refine what should be left alone.
-        headline = f"{found} of {total} should be left alone: do not refine these data."
-        return Verdict(Level.LEAVE_ALONE, headline, (*advice, *kept))
-    kind = max(levels, key=lambda level: level.rank)
-    refined = f"the refined embedding ({facts.key}) for clustering, neighbours and label transfer"
+    worst, headline = max(levels, key=lambda level: level.rank), _headline(levels)
+    unrefined = f"the unrefined embedding ({facts.use_rep})"
+    if any(len(judge_kept([column])) == len(MEASURES) for column in _columns(facts)):
+        # Good scores are no reason to refine what no method can tell apart.
+        return Verdict(worst, headline, (f"Use {unrefined}.", *kept))
+    if not facts.table["moved"].any():
+        return Verdict(worst, headline, (f"No cell was moved: use {unrefined}.", *kept))
     if worse:
-        kind = kind if alone else Level.WITH_CARE
-        advice = [
-            f"Scores of cell types got worse. Keep the unrefined embedding ({facts.use_rep}), unless more "
-            f"mixing is worth that to you."
-        ]
+        worst = max(worst, Level.WEAK, key=lambda level: level.rank)
+        advice = f"Scores of cell types got worse. Keep {unrefined}, unless more mixing is worth that to you."
     else:
-        advice = [f"Use {refined}."]
-    if care == total:
-        advice.append("Look at each batch before you rely on it: the table says why.")
-    elif care:
-        advice.append(
-            f"Look at the batches that need care before you rely on them: "
-            f"{names(of['care'], NAMED)}."
-        )
+        advice = f"Use the refined embedding ({facts.key}) for clustering, neighbours and label transfer."
+    return Verdict(worst, headline, (advice, *_attention(facts, levels), *kept, *scores))
+
+
+def _headline(levels: list[Level]) -> str:
+    """Return a sentence on how many batches have each level."""
+    number = {level: levels.count(level) for level in Level if level in levels}
+    if len(number) == 1:
+        return f"All {len(levels)} batches: {levels[0]}."
+    *first, last = [f"{n} with {level}" for level, n in number.items()]
+    return f"Of {len(levels)} batches, {', '.join(first)} and {last}."
+
+
+def _attention(facts: Facts, levels: list[Level]) -> list[str]:
+    """Return sentences on the batches that somebody has to look at."""
+    table, advice = facts.table, []
+    care, alone = (
+        table.index[[level.tone == tone for level in levels]].tolist() for tone in ("care", "alone")
+    )
+    if care:
+        which = "each batch" if len(care) == len(levels) else names(care, NAMED)
+        advice.append(f"Look at {which} before you rely on it: the table says why.")
     if alone:
-        advice.append(
-            f"Keep the unrefined coordinates of {names(of['alone'], NAMED)}, or leave these "
-            f"batches out and refine again."
-        )
-    return Verdict(kind, _headline(safe, care, alone), (*advice, *kept, *scores))
-
-
-def _headline(safe: int, care: int, alone: int) -> str:
-    """Return a sentence on how many batches can be refined."""
-    total = safe + care + alone
-    if safe == total:
-        return f"All {total} batches can be refined safely."
-    if care == total:
-        return f"All {total} batches can be refined, but with care."
-    how = "safely" if safe else "with care"
-    first = f"{count(safe or care, 'batch', 'batches')} of {total} can be refined {how}"
-    rest = [f"{care} with care"] * (care > 0 and safe > 0)
-    rest += [f"{alone} should be left alone"] * (alone > 0)
-    return f"{', '.join([first, *rest[:-1]])}{', and ' + rest[-1] if rest else ''}."
+        moved = table.loc[[level.needs_force for level in levels], "moved"].any()
+        what = "Keep the unrefined coordinates of" if moved else "Left as they are:"
+        advice.append(f"{what} {names(alone, NAMED)}. Compare them with the others with care.")
+    return advice
 
 
 def _columns(facts: Facts) -> list[Kept]:
@@ -109,7 +96,8 @@ def _kept(facts: Facts) -> list[str]:
     """Return a sentence for each column to keep that a refinement harms, or that batches tell."""
     sentences = []
     for column in _columns(facts):
-        for reason in clauses(judge_kept([column]), column.numbers):
+        found = Found(Level.WEAK, tuple(judge_kept([column])))
+        for reason in clauses(found, column.numbers):
             sentences.append(
                 f"{reason[0].upper()}{reason[1:]}. Compare the values of {column.name} on the unrefined "
                 f"embedding."

@@ -176,7 +176,7 @@ class TestSaved:
             np.testing.assert_array_equal(adapter.apply(Z, codes), model.transform(Z, batch=codes))
 
     def test_options_of_the_target(self, grow, target, tmp_path):
-        settings = PopulationSettings(cells=25, coarse=(0.9, 0.4), length=3.0)
+        settings = PopulationSettings(cells=25, hot=1.5, copies=8)
         mine = PopulationTarget(conditioned=target.conditioned, seed=3, settings=settings)
         model = grown(grow, mine, [0, 1])
         model.save(tmp_path / "m.safetensors")

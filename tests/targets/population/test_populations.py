@@ -89,14 +89,13 @@ class TestAnchors:
     @pytest.mark.parametrize(
         ("n", "wanted"),
         [
-            (1, 1), (2, 2), (3, 2), (9, 2), (10, 2), (14, 2), (15, 3), (24, 4), (60, 12), (99, 19),
-            (100, 20), (299, 20), (305, 20), (315, 21), (400, 26), (900, 60), (1500, 60),
+            (1, 1), (2, 2), (3, 2), (9, 2), (10, 2), (15, 3), (24, 4), (60, 12), (99, 19), (100, 20),
+            (199, 20), (205, 20), (215, 21), (400, 40), (600, 60), (1500, 60),
         ],
     )  # fmt: skip
     def test_their_number_follows_that_of_the_cells(self, rng, n, wanted):
-        """One per 15 cells. Small batches have populations of 5 cells or more, until they have 20."""
-        settings = PopulationSettings(cells=15, small=5, enough=20, fewest=2, most=60)
-        C = found(rng.normal(size=(n, 3)), ["a"] * n, settings=settings).center
+        """One per 10 cells, at most 60. Small batches have populations of 5 cells, until they have 20."""
+        C = found(rng.normal(size=(n, 3)), ["a"] * n).center
         assert 1 <= len(C) <= wanted
         assert len(C) > 0.8 * wanted  # a few centres may have no cells
         assert len(np.unique(C, axis=0)) == len(C)
@@ -105,9 +104,9 @@ class TestAnchors:
         Z, batch = rng.normal(size=(120, 3)), ["a"] * 120
         cells = MemoryCells(Z, Labels.of(batch, 120))
         for options, wanted in [
-            ({"cells": 30, "small": 30}, 4),
-            ({"cells": 30, "small": 10, "enough": 7}, 7),
-            ({"cells": 15, "small": 5, "fewest": 25}, 25),
+            ({"cells": 30, "most": 12}, 4),
+            ({"cells": 30, "most": 21}, 7),
+            ({"cells": 6}, 20),
             ({"most": 3}, 3),
         ]:
             settings = PopulationSettings(**options)

@@ -14,8 +14,8 @@ NAMES = np.array(list("abcdef"))
 TYPES = [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [1, 2, 3, 5], [0, 3], [6, 7, 8]]
 #: Values that differ from the defaults, for all settings of the registration.
 OTHERS = dict(
-    cells=9, small=9, bandwidth=1.0, centres=2.0, seedings=2, coarse=(2.0, 0.5), rounds=4, temperature=0.5,
-    renew=3, steps=1, power=1.0, length=1.0, prior=3.0, apart=0.5, neighbours=1, better=5.0,
+    cells=20, most=30, sample=30, bandwidth=1.0, centre_cells=30, few_centres=8, most_centres=40, hot=1.5,
+    temperature=0.4, better=5.0, agreement=2.0, evidence=0.6, copies=8, prior=3.0,
 )  # fmt: skip
 
 
@@ -55,9 +55,10 @@ def assert_rows(a, b, names):
 def assert_consensus(a, b):
     one, two = a.fit_.consensus, b.fit_.consensus
     assert one.settings == two.settings
-    assert one.unit == two.unit
-    for name in ("origin", "mass", "total"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    for name in ("variance", "together", "smooth", "origin", "mass", "total", "cells"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    for one_part, two_part in zip(one.turning, two.turning, strict=True):
+        np.testing.assert_array_equal(one_part, two_part)
 
 
 def change_defaults(monkeypatch):
@@ -68,7 +69,9 @@ def change_defaults(monkeypatch):
         monkeypatch.setattr(PopulationSettings, name, value)
         arguments[names.index(name)] = value
     monkeypatch.setattr(PopulationSettings.__init__, "__defaults__", tuple(arguments))
-    assert PopulationSettings().length == OTHERS["length"]
+    assert set(OTHERS) == set(names)
+    assert len(names) == 14
+    assert PopulationSettings().copies == OTHERS["copies"]
 
 
 class TestFrozen:
@@ -129,9 +132,7 @@ class TestSaved:
         "target",
         [
             "population",
-            PopulationTarget(
-                seed=3, settings=replace(PopulationSettings(), seedings=2, length=2.0)
-            ),
+            PopulationTarget(seed=3, settings=replace(PopulationSettings(), copies=8, hot=1.5)),
         ],
         ids=["name", "object"],
     )

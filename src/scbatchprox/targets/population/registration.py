@@ -194,7 +194,6 @@ class _Found:
     look: Look
     evidence: Floats  # (B,)
     alone: np.ndarray  # (B,) batches without evidence
-    smooth_part: np.ndarray  # (B,) batches with a smooth part
     together: bool
     smooth: bool
 
@@ -206,7 +205,7 @@ def _registered(
     limit, B = run.settings.evidence, run.active.size
     evidence, alone_ = np.full(B, np.nan), np.zeros(B, bool)
     begin = yield from _start(run, rounds)
-    run.rounds.extend(begin.rounds)
+    run.follow(begin)
     for _ in range(LOOKS):
         run.shift = np.where(run.active[:, None], begin.shift, 0.0)
         yield from run.settle(rounds)
@@ -239,24 +238,31 @@ def _registered(
     moving = run.active & (look.smooth.z > 0) & smooth
     if smooth:
         yield from run.smooth(rounds, moving)
-    return _Found(look, evidence, alone_, moving, together, smooth)
+    return _Found(look, evidence, alone_, together, smooth)
 
 
 def _start(run: Run, rounds: int) -> Rounds[Run]:
-    """The better of two runs: from the given positions, and from a common mean."""
-    batches, fixed = run.batches, run.fixed
+    """The better of two runs: from the given positions, and from a common mean.
+
+    The default weights decide which: a strong identity term must not make a batch start from elsewhere.
+    """
+    batches, fixed, settings = run.batches, run.fixed, run.settings
+    usual = Strengths(settings.prior, settings.prior)
     common = fixed.sums.total.sum(0) / fixed.sums.mass.sum() if fixed else 0.0
     to_mean = common - batches.means()
     runs = [
-        Run(batches, run.settings, run.strengths, fixed, shift)
-        for shift in (np.zeros_like(to_mean), to_mean)
+        Run(batches, settings, usual, fixed, shift) for shift in (np.zeros_like(to_mean), to_mean)
     ]
     falling = joined([one.fall(rounds) for one in runs], on_threads=batches.many)
     in_place, centred = yield from falling
     own = np.array([in_place.matched.sum(), centred.matched.sum()])
     if fixed is None:
         own = yield own
-    return centred if own[1] > run.settings.better * own[0] else in_place
+    by_mean = bool(own[1] > settings.better * own[0])
+    if run.strengths == usual:
+        return centred if by_mean else in_place
+    begin = Run(batches, settings, run.strengths, fixed, to_mean if by_mean else None)
+    return (yield from begin.fall(rounds))
 
 
 def _compared(
@@ -277,7 +283,7 @@ def _compared(
 
 
 def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Registered:
-    moved = (run.shift != 0).any(1) | found.smooth_part
+    moved = (run.shift != 0).any(1) | run.bent
     weak = found.evidence <= run.settings.evidence
     decision = np.where(moved, np.where(weak, Decision.WEAK, Decision.REMOVED), Decision.NO_EFFECT)
     decision = np.where(found.alone, Decision.ALONE, decision)
@@ -286,6 +292,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
         "matched": run.matched,
         "agreement": run.agreement,
         "smooth": found.look.smooth.z,
+        "evidence": found.evidence,
         "support": support,
         "chance": chance,
         "composition": found.look.composition,

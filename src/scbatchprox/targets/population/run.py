@@ -72,14 +72,14 @@ class Run:
     ----------
     active
         (B,) batches that take part in the consensus. Others do not move.
-    shift
-        (B, d) displacements of whole batches.
+    start, shift
+        (B, d) displacements of whole batches: where the identity term pulls them to, and now.
     fields
         For each stack, (b, P, d) what its populations move beyond that.
     matched, agreement
         (B,) part of each batch that met others in the last round, and the agreement of its centres.
     rounds
-        For each round, sums over batches: active ones, matched, agreement, squared movement.
+        For each round, sums over batches: their number, matched, agreement, squared movement.
     """
 
     def __init__(
@@ -95,6 +95,10 @@ class Run:
         B, d = batches.n_cells.size, batches.stacks[0].x.shape[2]
         self.active = np.ones(B, bool)
         self.shift = np.zeros((B, d)) if shift is None else shift.copy()
+        # The identity term shortens a start once, by the evidence of all cells of the batch. If it pulled a
+        # distant batch to zero in every round, the batch would lose the others again.
+        n = batches.n_cells[:, None]
+        self.start = self.shift * (n / (n + strengths.prior))
         self.fields = [np.zeros_like(stack.x) for stack in batches.stacks]
         self.matched, self.agreement = np.zeros(B), np.zeros(B)
         self.rounds: list[Floats] = []
@@ -108,6 +112,11 @@ class Run:
             stack.x + (shift[:, None] + v)
             for stack, shift, v in zip(self.batches.stacks, shifts, self.fields, strict=True)
         ]
+
+    @property
+    def bent(self) -> np.ndarray:
+        """(B,) whether populations of a batch move beyond its shift."""
+        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
 
     @property
     def displacement(self) -> Floats:
@@ -124,6 +133,12 @@ class Run:
         movement = size * np.sqrt(squared / self.batches.everyone.n_cells)
         with np.errstate(invalid="ignore", divide="ignore"):
             return Trace.of(matched / number, movement, agreement / number)
+
+    def follow(self, begin: Run) -> None:
+        """Go on where another run ended."""
+        self.start, self.shift = begin.start, begin.shift
+        self.matched, self.agreement = begin.matched, begin.agreement
+        self.rounds, self._untold = begin.rounds, begin._untold
 
     def fall(self, rounds: int) -> Rounds[Self]:
         """Rounds in which batches shift at a falling temperature."""
@@ -206,6 +221,8 @@ class Run:
                         self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
                         found.unit, width, self.strengths,
                     )  # fmt: skip
+                    # A field that is rounding only is none.
+                    part = part & (np.abs(v).max((1, 2)) > NONE)
                     self.fields[s] = np.where(part[:, None, None], v, 0.0)
         return self
 
@@ -215,6 +232,9 @@ class Run:
         Later batches are registered to these.
         """
         self.active = np.ones_like(self.active)
+        if not self._untold:  # batches without evidence went back after the last round
+            del self.rounds[-1:]
+            self._untold = True
         centres = yield from self._seeded()
         counts = self._active(self._counts(centres))
         found = yield from self._exchange(centres, self.settings.temperature, [counts])
@@ -264,7 +284,8 @@ class Run:
         # The shift of a batch has the evidence of all its matched cells, a field that of each population.
         weight = self.batches.by_batch([part.weight.sum(1) for part in goals])
         needed = yield from self._needed(limit)
-        new = self.strengths.shrunk(weight[:, None], goal, self.shift)
+        start = self.start
+        new = start + self.strengths.shrunk(weight[:, None], goal - start, self.shift - start)
         self.shift = np.where((self.active & (self.agreement > needed))[:, None], new, 0.0)
         return centres
 
@@ -332,8 +353,7 @@ class Run:
             float((stack.cells * ((y - stack.x) ** 2).sum(2)).sum())
             for stack, y in zip(self.batches.stacks, self.positions, strict=True)
         )
-        on = self.active
-        return np.array([on.sum(), self.matched[on].sum(), self.agreement[on].sum(), squared])
+        return np.array([self.active.size, self.matched.sum(), self.agreement.sum(), squared])
 
     def _seeded(self) -> Rounds[Floats]:
         """(K, d) new centres for the current positions of populations, from sums alone.

@@ -37,8 +37,10 @@ class Sums(NamedTuple):
 
     def centres(self, most: int | None = None) -> Floats:
         """(K, d) mean positions where there are cells; the ``most`` largest."""
-        order = np.argsort(-self.mass, kind="stable")[:most]
-        return self.mean[order[self.mass[order] > NONE]]
+        # Ties are decided by the distance from the origin: regions have no order that turns with the data.
+        mean = self.mean
+        order = np.lexsort((np.einsum("kd,kd->k", mean, mean), -self.mass))[:most]
+        return mean[order[self.mass[order] > NONE]]
 
 
 def added(parts: Iterable[Sums]) -> Sums:
