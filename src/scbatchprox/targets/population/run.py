@@ -116,7 +116,7 @@ class Run:
     @property
     def bent(self) -> np.ndarray:
         """(B,) whether populations of a batch move beyond its shift."""
-        return self.batches.by_batch([field.any((1, 2)) for field in self.fields])
+        return self.batches.by_batch([np.asarray(field.any((1, 2))) for field in self.fields])
 
     @property
     def displacement(self) -> Floats:
