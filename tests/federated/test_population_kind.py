@@ -20,6 +20,8 @@ TARGETS = pytest.mark.parametrize("target", [DEFAULT, FORCED], ids=["default", "
 MOMENTS, SHIFTS, SMOOTH = 1, 42, 18
 #: For each look at batches after the first: some had no evidence, the others are looked at again.
 LOOK = 21
+#: With other weights than the default.
+WEIGHTS = 14
 
 
 def cells(seed, sizes, d=6, types=5, shift=1.0, warp=0.0, offset=0.0):
@@ -237,6 +239,13 @@ class TestRounds:
         assert len(given) == expected
         # Two runs at once, in regions or at centres: at most 128 of them, with coordinates and cells.
         assert max(len(addends.values) for addends in given) <= 2 * 128 * (10 + 1)
+
+    def test_other_weights_need_more(self):
+        """The default ones decide where batches start; then all is run again."""
+        own, given = described(*cells(3, [400] * 6, d=10)), []
+        models = at_sites(own, split(own.batches, 3), given, target=DEFAULT, lambda_id=0.01)
+        smooth = SMOOTH * models[0].fit_.consensus.smooth
+        assert len(given) == MOMENTS + SHIFTS + WEIGHTS + smooth
 
     @pytest.mark.parametrize(
         ("sizes", "sites", "apart"),
