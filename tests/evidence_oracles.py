@@ -139,7 +139,8 @@ def support(x, n, rest, copies, temperatures, unit):
     scores = []
     for copy in copies:
         each = []
-        for start in (mean, common):
+        # From nearer than the spacing of centres, both searches would find the same.
+        for start in (mean, common) if distance2(mean, common) >= unit else (mean,):
             y = searched([p + start for p in copy], n, centres, temperatures, unit)
             each.append(meeting(y, n, centres, share, temperatures[-1], unit))
         scores.append(max(each))

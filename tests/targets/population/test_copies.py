@@ -60,7 +60,7 @@ def test_support(seed, P, away):
     copies = turning.copies(x - n @ x / n.sum(), 3)
     rest = list(zip(mass.tolist(), total, strict=True))
     expected = oracles.support(x, n.tolist(), rest, copies, temperatures, 1.3)
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)  # single precision
     assert 0.0 <= found.support <= 1.0
 
 

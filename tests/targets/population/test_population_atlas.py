@@ -34,12 +34,12 @@ class TestAtlas:
 
     def test_more_cells_of_a_known_batch(self, near, tmp_path):
         atlas = Atlas.create(tmp_path / "atlas", target="population")
-        atlas.add(*some_of(near, "a", "b"))
+        atlas.add(*some_of(near, "a", "b"), force=True)
         before = atlas.model
         Z, batch = some_of(near, "a")
         with pytest.raises(ValueError, match="found 'a' in the atlas already"):
             atlas.add(Z, batch)
-        atlas.add(Z, batch, merge=True)
+        atlas.add(Z, batch, merge=True, force=True)
         np.testing.assert_array_equal(atlas.model.shift_, before.shift_)
         assert atlas.model.moments_.n.tolist() == (before.moments_.n * [2, 1]).tolist()
 

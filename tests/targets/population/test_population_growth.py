@@ -74,7 +74,7 @@ class TestFrozen:
         assert_bits(one_by_one, together)
 
     def test_a_new_batch_moves(self, grow, target):
-        model = grown(grow, target, [0, 1], [3])
+        model = grown(grow, replace(target, force=True), [0, 1], [3])
         Z, codes = some_of(grow, 3)
         assert np.abs(model.transform(Z, batch=codes) - Z).max() > 0.5
 
