@@ -87,7 +87,7 @@ def _reason(
             return Reason(N_BATCHES, 1, 2)  # it has evidence, but all others were found to be alone
         case Decision.ALONE | Decision.WEAK:
             return Reason("evidence", own, settings.evidence)
-        case Decision.REMOVED if agreement <= settings.agreement:
+        case Decision.REMOVED if agreement <= settings.agreement and at["smooth"] > 0:
             return Reason("smooth", at["smooth"], 0.0)  # it has no shift, but a smooth part
     limit = settings.agreement
     if decision == Decision.NO_EFFECT and agreement > limit:  # among many batches more is needed

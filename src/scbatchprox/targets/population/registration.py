@@ -216,7 +216,9 @@ def _registered(
         found, together = yield from _compared(run, found, consensus)
         evidence = np.where(run.active, found, evidence)
         enough = limit / 2.0 if together else limit
-        refused = run.active & (found <= enough) & (not force)
+        # Whoever is helped by the others must still fit them better than turned copies do.
+        no_better = np.array([one.support <= one.chance for one in look.support])
+        refused = run.active & ((found <= enough) | (no_better & together)) & (not force)
         (n_refused,) = yield np.array([float(refused.sum())])
         if not n_refused:
             break

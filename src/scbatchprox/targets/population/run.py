@@ -373,12 +373,18 @@ class Run:
         each = list(zip(self.batches.stacks, self.positions, self._parts(), strict=True))
         d = self.shift.shape[1]
         moments = [stack.second_moments(y, part) for stack, y, part in each]
-        n, total, squares = yield from _summed([
-            np.array(sum(part[i] for part in moments), float) for i in range(3)
+        sizes = np.array([
+            sum(float((stack.cells[part] > 0).sum()) for stack, _, part in each),
+            float(self.active.sum()),
+        ])  # fmt: skip
+        n, total, squares, (populations, batches) = yield from _summed([
+            *(np.array(sum(part[i] for part in moments), float) for i in range(3)), sizes
         ])  # fmt: skip
         settings, n_cells = self.settings, max(float(n), 1.0)
         wanted = n_cells / settings.centre_cells
         K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
+        # With more centres than populations in a batch, batches would have centres of their own.
+        K = max(2, min(K, round(populations / max(batches, 1.0))))
         mean = total / n_cells
         covariance = squares / n_cells - np.outer(mean, mean)
         axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]
