@@ -93,7 +93,9 @@ class TestFlagsAndNumbers:
 
 
 @pytest.mark.parametrize("out", ["float32", "float64"])
-@pytest.mark.parametrize("target", ["moment", PopulationTarget(force=True)], ids=["moment", "population"])
+@pytest.mark.parametrize(
+    "target", ["moment", PopulationTarget(force=True)], ids=["moment", "population"]
+)
 def test_results_that_overflow_leave_the_callers_array(c, out, target):
     """The input is finite; its refined value is not."""
     Z = c.Z.astype(out)
