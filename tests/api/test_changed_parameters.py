@@ -72,7 +72,7 @@ def test_provenance_stays_and_a_diagnosis_goes_when_batches_are_added(c):
 
 def test_rounds_of_registration_do_not_converge(c):
     model = BatchProx(target="population", rounds=2).fit(c.Z, batch=c.codes)
-    assert model.history_.round.tolist() == [0, 1, 2, 3, 4, 5]  # three are coarse
+    assert model.history_.round.tolist() == [0, 1, 2]
     assert not model.converged_
 
 
@@ -93,7 +93,9 @@ class TestFlagsAndNumbers:
 
 
 @pytest.mark.parametrize("out", ["float32", "float64"])
-@pytest.mark.parametrize("target", ["moment", PopulationTarget()], ids=["moment", "population"])
+@pytest.mark.parametrize(
+    "target", ["moment", PopulationTarget(force=True)], ids=["moment", "population"]
+)
 def test_results_that_overflow_leave_the_callers_array(c, out, target):
     """The input is finite; its refined value is not."""
     Z = c.Z.astype(out)
