@@ -37,6 +37,8 @@ __all__ = [
 
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
+#: A squared distance that is larger than the median by this factor counts as no larger.
+FAR = 16.0
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
 #: side it is.
 TIE = 1e-9
@@ -99,7 +101,8 @@ class Stack:
     def second_moments(self, y: Floats, part: np.ndarray) -> tuple[float, Floats, Floats]:
         """Number of cells, sum of positions and of their squares (d, d), of the batches ``part``."""
         n, flat = (self.cells * part[:, None]).ravel(), y.reshape(-1, y.shape[2])
-        return float(n.sum()), n @ flat, flat.T @ (n[:, None] * flat)
+        about = (y - np.einsum("bp,bpd->bd", self.share, y)[:, None]).reshape(flat.shape)
+        return float(n.sum()), n @ flat, about.T @ (n[:, None] * about)
 
     def covariances(
         self, y: Floats, centres: Floats, part: np.ndarray
@@ -205,11 +208,17 @@ def pull_weight(pull: Floats, unit: float) -> Floats:
 
 
 def spacing(centres: Floats) -> float:
-    """Mean squared distance of a centre to the nearest other one; 1 if all are at one place."""
+    """Mean squared distance of a centre to the nearest other one; 1 if all are at one place.
+
+    At most :data:`FAR` times the median counts: one batch that is far from all others must not decide what
+    is near.
+    """
     D = squares(centres, centres)
     np.fill_diagonal(D, np.inf)
     nearest = D.min(1)
-    found = float(nearest[np.isfinite(nearest)].mean()) if len(centres) > 1 else 0.0
+    if len(centres) < 2:
+        return 1.0
+    found = float(np.minimum(nearest, FAR * np.median(nearest)).mean())
     return found or 1.0
 
 

@@ -386,7 +386,7 @@ class Run:
         # With more centres than populations in a batch, batches would have centres of their own.
         K = max(2, min(K, round(populations / max(batches, 1.0))))
         mean = total / n_cells
-        covariance = squares / n_cells - np.outer(mean, mean)
+        covariance = squares / n_cells
         axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]
         spread = math.sqrt(max(float(np.trace(covariance)), 0.0))
         sums = added(stack.divided(y, mean, axes, spread, part) for stack, y, part in each)
