@@ -64,8 +64,11 @@ class TestDiff:
 
     @pytest.fixture
     def atlas(self, rng, path):
-        """Three batches; the second has by far the most populations."""
-        self.c = make_cells(rng, [40, 900, 60, 50], 4)
+        """Three batches that move; the second has by far the most populations."""
+        self.c = make_cells(rng, [100, 900, 150, 120], 4)
+        kinds = rng.integers(0, 5, len(self.c.Z))
+        self.c.Z = rng.normal(size=self.c.Z.shape) + 9.0 * rng.normal(size=(5, 4))[kinds]
+        self.c.Z += 1.5 * rng.normal(size=(4, 4))[self.c.codes]
         atlas = Atlas.create(path, target="population")
         for some in ([0, 1, 2], [3]):
             rows = np.isin(self.c.codes, some)
@@ -76,7 +79,7 @@ class TestDiff:
         rows = atlas.diff(2, 3).rows
         assert rows.index.tolist() == ["a", "b", "c"]
         assert (rows[["scale_change", "shift_change", "mean_moved"]] == 0).all(axis=None)
-        assert rows["n_cells"].tolist() == [40, 900, 60]
+        assert rows["n_cells"].tolist() == [100, 900, 150]
 
     def test_changes_are_those_of_the_batch_itself(self, atlas):
         """Without the first batch all others are fitted again, with the same populations."""
@@ -95,9 +98,9 @@ class TestDiff:
 
     def test_populations_that_were_found_again(self, atlas, path, rng):
         """Their rows cannot be compared; the displacement of the batch can."""
-        more = rng.normal(size=(30, 4))
+        more = 0.1 * rng.normal(size=(100, 4))
         atlas.forget("d")
-        atlas.add(self.c.Z[self.c.codes == 3][:30] + more, ["d"] * 30, force=True)
+        atlas.add(self.c.Z[self.c.codes == 3][:100] + more, ["d"] * 100, force=True)
         rows = atlas.diff(3, 5).rows
         assert np.isnan(rows.loc["d", "shift_change"])
         assert rows.loc["d", "mean_moved"] > 0

@@ -15,6 +15,7 @@ from report_attacks import ATTACKS, HARMLESS, file_page, refined_page
 from report_cells import make_cells
 from scbatchprox import refine, report
 from scbatchprox.core.labels import Labels
+from scbatchprox.diagnosis.levels import Level
 from scbatchprox.reporting.recorded import recorded_table
 from scbatchprox.reporting.sortable import sortable
 
@@ -123,7 +124,6 @@ def refined(change=None):
         lambda t: t.assign(level=0.5),
         lambda t: t.assign(reasons=0.5),
         lambda t: t.drop(columns="level"),
-        lambda t: t.assign(reasons="scale_min").drop(columns="scale_max"),
         lambda t: t.drop(columns="moved"),
         lambda t: pd.concat([t, t[["moved"]]], axis=1),
         lambda t: t.iloc[:2],
@@ -148,11 +148,10 @@ def numbers(page):
     "reasons", [*ATTACKS.values(), "verdict, level", "scale_min, moved, n_batches"]
 )
 def test_any_text_in_the_place_of_reasons(reasons):
-    """Words are made of it where there is a column to keep."""
-    cells = refined(lambda t: t.assign(reasons=reasons, level="move with care"))
+    """It is read where there is a column to keep, and never written."""
+    cells = refined(lambda t: t.assign(reasons=reasons, level=Level.WEAK))
     page = report(cells, "batch", keep="sex", view="pca")
-    assert "All 3 batches can be refined, but with care" in page
-    assert ("it is scaled by" in page) == ("scale_min" in reasons)
+    assert f"All 3 batches: {Level.WEAK}." in page
     assert "onerror" not in page[: page.index("<script>")]
 
 

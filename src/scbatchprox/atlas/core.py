@@ -47,7 +47,9 @@ class Atlas(AtlasReader):
     >>> import tempfile
     >>> import numpy as np
     >>> from scbatchprox import Atlas
-    >>> Z = np.random.default_rng(0).normal(size=(300, 10))
+    >>> rng = np.random.default_rng(0)
+    >>> types = 9.0 * rng.normal(size=(4, 10))
+    >>> Z = rng.normal(size=(300, 10)) + types[rng.integers(0, 4, size=300)]
     >>> atlas = Atlas.create(tempfile.mkdtemp())
     >>> _ = atlas.add(Z[:200], batch=np.repeat(["a", "b"], 100))
     >>> atlas.add(Z[200:], batch=["c"] * 100).judgement["level"].tolist()

@@ -61,7 +61,9 @@ def atlas(
     >>> import numpy as np
     >>> from scbatchprox import Atlas, pl
     >>> grown = Atlas.create(tempfile.mkdtemp())
-    >>> Z = np.random.default_rng(0).normal(size=(300, 5))
+    >>> rng = np.random.default_rng(0)
+    >>> types = 9.0 * rng.normal(size=(4, 5))
+    >>> Z = rng.normal(size=(300, 5)) + types[rng.integers(0, 4, size=300)]
     >>> _ = grown.add(Z[:200], batch=np.repeat(["a", "b"], 100))
     >>> _ = grown.add(Z[200:], batch=["c"] * 100)
     >>> [label.get_text() for label in pl.atlas(grown)[1].get_yticklabels()]
