@@ -162,6 +162,7 @@ def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:
 def _nearest(Z: Any, k: int) -> Ints:
     """(m, k) the nearest other cells of each of a few hundred cells."""
     X = np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, np.float64)
+    X = X / (np.abs(X).max(initial=0.0) or 1.0)  # squares of very large coordinates overflow
     X = X - X.mean(0)
     D = squared_distances(X, X)
     np.fill_diagonal(D, np.inf)

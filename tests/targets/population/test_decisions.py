@@ -205,7 +205,6 @@ class TestAlone:
             pytest.skip("a check of this test")
         assert fitted(Z, batch).evidence_.decision.tolist()[1:] != [Decision.ALONE] * 3
 
-    @pytest.mark.xfail(reason="far batches decide where all others start from")
     def test_far_ones_do_not_move_random_parts_of_a_batch(self):
         rng = np.random.default_rng(7)
         batch = np.repeat(np.arange(42), 100)
