@@ -226,13 +226,15 @@ def cells(group):
     return sum(n for _, n in group)
 
 
-def seeded(points, K, n_axes, steps):
+def seeded(points, batches, K, n_axes, steps):
     """Centres: the means of the K largest regions between planes through the mean, then k-means.
 
-    The planes are orthogonal to the leading principal axes.
+    The planes are orthogonal to the leading principal axes of cells about the means of their batches.
     """
     middle = mean(points)
-    covariance = sum(n * np.outer(y - middle, y - middle) for y, n in points) / cells(points)
+    covariance = sum(
+        n * np.outer(y - mean(batch), y - mean(batch)) for batch in batches for y, n in batch
+    ) / cells(points)
     axes = np.linalg.svd(covariance)[0].T[:n_axes]
     regions = {}
     for y, n in points:

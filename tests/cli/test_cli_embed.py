@@ -38,7 +38,7 @@ def test_continual(files, cells):
     run("atlas", "init", "lung", "--upstream", "u.safetensors")
     for name in "abc":
         shown = run("embed", "apply", f"{name}.h5ad", "--upstream", "u.safetensors", "--in-place")
-        run("atlas", "add", "lung", f"{name}.h5ad", "--batch-key", "batch")
+        run("atlas", "add", "lung", f"{name}.h5ad", "--batch-key", "batch", "--force")
     assert "50 of the reference's 60 genes were found; the other 10" in shown.stdout
 
     parts = [cells[cells.obs["batch"] == name] for name in "abc"]
@@ -63,7 +63,7 @@ def test_cumulative(files):
     assert refused.startswith("Error: Expected the upstream of the atlas, 'pca:")
     run("atlas", "init", "second")
     for name in "ab":
-        run("atlas", "add", "second", f"{name}.h5ad", "--batch-key", "batch")
+        run("atlas", "add", "second", f"{name}.h5ad", "--batch-key", "batch", "--force")
 
 
 def test_json(files):

@@ -121,7 +121,7 @@ class TestRefine:
         assert answer["provenance"]["source"] == "cells.h5ad"
         assert answer["evidence"]["batches"] == answer["batches"]
         assert answer["history"]["matched"][0] is None
-        assert len(answer["history"]["movement"]) == 14
+        assert len(answer["history"]["movement"]) == 11
 
     def test_json_has_no_infinity(self, path):
         done = run("refine", path, "--batch-key", "batch", "--in-place", "--json", "--rounds",

@@ -70,7 +70,7 @@ def test_sparse_cells():
     Z, batch = batches(EVEN, EVEN, SKEWED)
     model = BatchProx(target="moment").fit(Z, batch=batch)
     for cells in (Z, sp.csr_array(Z)):
-        with pytest.warns(UserWarning, match=r"composition \(b2\)"):
+        with pytest.warns(UserWarning, match=r"composition \(.*b2\)"):
             look(model.fit_, MemoryCells(cells, Labels.of(batch, len(batch))))
 
 

@@ -132,7 +132,13 @@ class TestEqualsTheFitToAllCells:
     def test_these_studies_have_all_decisions(self):
         """Or the test above would compare zeros."""
         found, smooth = set(), set()
-        for seed, shift, warp in [(1, 0.0, 0.0), (3, 1.0, 0.2), (5, 1.0, 0.1), (1, 1.0, 0.4)]:
+        for seed, shift, warp in [
+            (1, 0.0, 0.0),
+            (3, 1.0, 0.2),
+            (5, 1.0, 0.1),
+            (1, 1.0, 0.4),
+            (1, 1.0, 0.6),
+        ]:
             own = described(*cells(seed, [400] * 6, d=10, shift=shift, warp=warp))
             central = BatchProx(target=DEFAULT).fit_moments(own)
             for seed_of_split in range(2):

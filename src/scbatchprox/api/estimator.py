@@ -102,12 +102,12 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     >>> import numpy as np
     >>> from scbatchprox import BatchProx
     >>> rng = np.random.default_rng(0)
-    >>> Z = rng.normal(size=(300, 10))
-    >>> batch = np.repeat(["a", "b", "c"], 100)
+    >>> Z = rng.normal(size=(600, 10)) + 12.0 * np.eye(10)[rng.integers(0, 4, 600)]  # four types
+    >>> batch = np.repeat(["a", "b", "c"], 200)
     >>> Z[batch == "b"] += 2.0
     >>> refined = BatchProx().fit_transform(Z, batch=batch)
     >>> offset = lambda Z: np.abs(Z[batch == "a"].mean(0) - Z[batch == "b"].mean(0)).mean()
-    >>> bool(offset(refined) < offset(Z) / 10)
+    >>> bool(offset(refined) < offset(Z) / 5)
     True
     """
 

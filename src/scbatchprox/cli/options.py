@@ -134,7 +134,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Population target: also move batches that have nothing to compare with.",
+        help="Also move batches without evidence of a common geometry (--target population).",
         rich_help_panel=_METHOD,
     ),
 ]

@@ -52,7 +52,7 @@ class Trace(Facts):
     Attributes
     ----------
     round
-        0, 1, 2, ...; coarse rounds are counted too.
+        0, 1, 2, ...; rounds of the smooth part, if there is one, come after those of the shift.
     matched
         Part of a batch that met other batches in the round, mean over batches; NaN before the first.
     agreement
@@ -65,12 +65,13 @@ class Trace(Facts):
     --------
     >>> import numpy as np
     >>> from scbatchprox import BatchProx
-    >>> Z = np.random.default_rng(0).normal(size=(200, 3))
-    >>> batch = np.repeat(["a", "b"], 100)
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(400, 5)) + 12.0 * np.eye(5)[rng.integers(0, 4, 400)]  # four types
+    >>> batch = np.repeat(["a", "b"], 200)
     >>> Z[batch == "b"] += 2.0
     >>> trace = BatchProx(rounds=2).fit(Z, batch=batch).history_
-    >>> trace.frame()["round"].tolist()  # three coarse rounds, then two
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    >>> trace.frame()["round"].tolist()
+    [0.0, 1.0, 2.0]
     >>> bool(trace.movement[-1] > 0.5)
     True
     """

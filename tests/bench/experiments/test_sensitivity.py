@@ -44,7 +44,7 @@ def row(condition, metric, value, dataset="d"):
 def test_the_page_has_the_largest_change():
     metrics = ("lobo_f1", "silhouette", "mixing_within_types", "over_correction")
     metrics += ("variance_kept", "neighbours_kept_in_batch")
-    values = dict.fromkeys(["", *varied()], 0.5) | {"power half": 0.75}
+    values = dict.fromkeys(["", *varied()], 0.5) | {"prior half": 0.75}
     rows = pd.DataFrame([
         row(condition, metric, value, dataset)
         for condition, value in values.items()
@@ -53,8 +53,8 @@ def test_the_page_has_the_largest_change():
     ])  # fmt: skip
     report = SENSITIVITY.report(rows, SENSITIVITY.settings)
     expected = f"1 of {len(varied()) - 1} changes move its mean by more than 0.01; "
-    expected += "the largest is +0.250 (power half)"
+    expected += "the largest is +0.250 (prior half)"
     assert all(expected in finding for finding in report.findings)
     table = report.tables["Means over data sets"].set_index("changed")
-    assert table.loc["power half"].tolist() == [*[0.75] * 6, 0.25]
-    assert table.drop(index="power half").iloc[:, :6].eq(0.5).all(axis=None)
+    assert table.loc["prior half"].tolist() == [*[0.75] * 6, 0.25]
+    assert table.drop(index="prior half").iloc[:, :6].eq(0.5).all(axis=None)

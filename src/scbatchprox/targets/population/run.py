@@ -27,6 +27,8 @@ __all__ = ["Fixed", "Look", "Run"]
 
 #: Steps of k-means after the centres are seeded.
 STEPS = 2
+#: Fewest centres, even if batches have fewer populations: these may differ between batches.
+FEWEST_CENTRES = 8
 #: Part of the rounds in which batches shift while the temperature falls. In the others it is the last one,
 #: and a batch moves only if its centres agree.
 FALLING = 0.6
@@ -384,7 +386,7 @@ class Run:
         wanted = n_cells / settings.centre_cells
         K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
         # With more centres than populations in a batch, batches would have centres of their own.
-        K = max(2, min(K, round(populations / max(batches, 1.0))))
+        K = min(K, max(FEWEST_CENTRES, round(populations / max(batches, 1.0))))
         mean = total / n_cells
         covariance = squares / n_cells
         axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]

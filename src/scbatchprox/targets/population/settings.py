@@ -52,8 +52,8 @@ class PopulationSettings(Changed):
     Examples
     --------
     >>> from scbatchprox import PopulationSettings, PopulationTarget
-    >>> PopulationTarget(settings=PopulationSettings(copies=32))
-    PopulationTarget(settings=PopulationSettings(copies=32))
+    >>> PopulationTarget(settings=PopulationSettings(copies=16))
+    PopulationTarget(settings=PopulationSettings(copies=16))
     """
 
     cells: int = 10

@@ -59,8 +59,8 @@ class PopulationTarget(Changed):
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> cell_type, batch = np.tile(["T", "B"], 50), np.repeat(["a", "b"], 50)
-    >>> Z = rng.normal(size=(100, 3)) + 9.0 * (cell_type == "T")[:, None]
+    >>> batch = np.repeat(["a", "b"], 200)
+    >>> Z = rng.normal(size=(400, 5)) + 12.0 * np.eye(5)[rng.integers(0, 4, 400)]  # four types
     >>> Z[batch == "b"] += 2.0
     >>> from scbatchprox import BatchProx, PopulationTarget
     >>> model = BatchProx(target=PopulationTarget(seed=1)).fit(Z, batch=batch)
