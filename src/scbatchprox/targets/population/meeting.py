@@ -99,7 +99,7 @@ class Stack:
         return Sums(mass, total)
 
     def second_moments(self, y: Floats, part: np.ndarray) -> tuple[float, Floats, Floats]:
-        """Number of cells, sum of positions, and squares (d, d) about means of batches, of those in ``part``."""
+        """Cells, sum of positions, and squares (d, d) about the means of batches, of those in ``part``."""
         n, flat = (self.cells * part[:, None]).ravel(), y.reshape(-1, y.shape[2])
         about = (y - np.einsum("bp,bpd->bd", self.share, y)[:, None]).reshape(flat.shape)
         return float(n.sum()), n @ flat, about.T @ (n[:, None] * about)
