@@ -17,7 +17,7 @@ __all__ = ["PopulationSettings"]
 class PopulationSettings(Changed):
     """How populations are found, matched and judged, apart from the weights that users choose.
 
-    ``docs/results/sensitivity.md`` shows the effect of halving and doubling each setting. A model keeps the
+    ``scbatchprox bench sensitivity`` shows the effect of halving and doubling each setting. A model keeps the
     settings that it was fitted with, so that later batches are treated like the first ones.
 
     Attributes
