@@ -33,7 +33,8 @@ for name in scbatchprox.__all__:
 
 rng = np.random.default_rng(0)
 batch = np.repeat(["a", "b"], 100)
-Z = rng.normal(size=(200, 5)) + np.where(batch == "b", 3.0, 0.0)[:, None]
+Z = rng.normal(size=(200, 5)) + 12.0 * np.eye(5)[rng.integers(0, 4, 200)]  # four types
+Z[batch == "b"] += 3.0
 cells = anndata.AnnData(obs=pd.DataFrame({"batch": batch}, map(str, range(200))), obsm={"X_pca": Z})
 cells.write_h5ad("cells.h5ad")
 refine(cells, "batch", target="moment", rounds=None)
