@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..diagnosis.kept import kept_names
+from ..diagnosis.printed import DETAILS
 from ..diagnosis.verdict import why
 from .facts import Facts, Scores
 from .scored import SCORES
@@ -153,13 +154,14 @@ def worst_first(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
-    """Return the columns that a table has: those of every diagnosis, and those on kept labels."""
+    """Return the columns that a table has: those of every diagnosis but details, and those on kept labels."""
     kept = {
         f"{name} {what}": (f"{name} {what}", meaning, "{:.0%}")
         for name in kept_names(table)
         for what, meaning in KEPT.items()
     }
-    return {name: what for name, what in COLUMNS.items() if name in table} | kept
+    shown = {name: what for name, what in COLUMNS.items() if name in table and name not in DETAILS}
+    return shown | kept
 
 
 def reasons_of(table: pd.DataFrame) -> list[str]:
