@@ -1,6 +1,8 @@
 """Samples of cells by content, from memory, Dask arrays and files, in any order of cells."""
 
 import itertools
+import struct
+from fractions import Fraction
 
 import anndata as ad
 import dask
@@ -18,7 +20,15 @@ from scbatchprox.cells.file import open_job
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.cells.reading import LocalCells
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.sampling import Draw, Sample, drawn_rows, hashes_of
+from scbatchprox.core.sampling import (
+    CROWDED,
+    Draw,
+    Sample,
+    _shell_size,
+    drawn_rows,
+    hashes_of,
+    keys_of,
+)
 from scbatchprox.kernels.hashes import Hasher
 from scbatchprox.progress import silent
 from scbatchprox.targets.population.find import looked_at
@@ -89,27 +99,171 @@ class TestHashes:
         assert np.abs(bits.mean(0) - 0.5).max() < 0.02
 
 
+def key_of(row, seed):
+    """The key of one row with Python integers: 24 bits of its norm, 40 of its content."""
+    square = float(sum(Fraction(x) ** 2 for x in row.tolist()))
+    (bits,) = struct.unpack("<Q", struct.pack("<d", square))
+    dropped = 52 - {4: 20, 8: 32}[row.itemsize]
+    digits = (bits + (1 << (dropped - 1))) >> dropped
+    upper = splitmix((splitmix(seed) + 0x9E3779B97F4A7C15 * digits) & MASK) >> 40
+    return (upper << 40) + (int(hashes_of(row[None], seed)[0]) >> 24)
+
+
+def turn(rng, d):
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+class TestKeys:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize(("d", "seed"), [(1, 0), (2, 5), (7, 0), (40, 5)])
+    def test_equal_those_of_python_integers(self, rng, d, seed, dtype):
+        Z = rng.normal(size=(50, d)).astype(dtype)
+        Z[rng.random(Z.shape) < 0.3] = -0.0
+        Z[0], Z[1, 0] = 0.0, 3e7
+        assert keys_of(Z, seed).tolist() == [key_of(row, seed) for row in Z]
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_do_not_depend_on_where_a_row_is(self, rng, dtype, threads):
+        Z = rng.normal(size=(70_000, 7)).astype(dtype)
+        threads(1)
+        plain = keys_of(Z)
+        threads(3)
+        order = rng.permutation(len(Z))
+        np.testing.assert_array_equal(keys_of(Z[order]), plain[order])
+        np.testing.assert_array_equal(keys_of(np.asfortranarray(Z)), plain)
+        np.testing.assert_array_equal(keys_of(sp.csr_matrix(Z)), plain)
+        np.testing.assert_array_equal(
+            np.concatenate([keys_of(Z[i : i + 1]) for i in range(99)]), plain[:99]
+        )
+        assert len(np.unique(plain)) == len(Z)
+
+    @pytest.mark.parametrize(("dtype", "changed"), [(np.float32, 0.08), (np.float64, 0.0)])
+    @pytest.mark.parametrize("d", [3, 50])
+    def test_upper_bits_do_not_turn(self, rng, d, dtype, changed):
+        Z = (rng.normal(size=(20_000, d)) * np.geomspace(20, 1, d)).astype(dtype)
+        plain = keys_of(Z) >> 40
+        turned = (Z.astype(float) @ turn(rng, d)).astype(dtype)
+        assert (keys_of(turned) >> 40 != plain).mean() <= changed
+        np.testing.assert_array_equal(keys_of(Z[:, rng.permutation(d)]) >> 40, plain)
+        assert (keys_of(Z, 1) >> 40 != plain).mean() > 0.999
+
+    @pytest.mark.parametrize("size", [1e-300, 1e-40, 1e30, 1e300])
+    def test_of_squares_out_of_range(self, rng, size):
+        """Squares are zero or infinite: rows are told apart by content, without a warning."""
+        Z = size * rng.normal(size=(5000, 3))
+        assert len(np.unique(keys_of(Z))) == 5000
+        rows = drawn_rows(keys_of(Z), Labels.of(None, 5000), np.array([1000]))
+        assert abs((Z[rows, 0] > 0).mean() - (Z[:, 0] > 0).mean()) < 0.08
+
+    @pytest.mark.parametrize("cells", [1, 3, 40, 1000])
+    def test_sizes_of_shells_are_estimated(self, rng, cells):
+        upper = rng.integers(0, 1 << 24, 60_000 // cells, dtype=np.uint64).repeat(cells)
+        keys = (upper << np.uint64(40)) + rng.integers(0, 1 << 40, upper.size, dtype=np.uint64)
+        assert _shell_size(keys) == pytest.approx(cells, rel=0.5)
+        assert (_shell_size(keys) > CROWDED) == (cells > 2)
+
+
+def positions(name, rng, n=12_000):
+    """Cells of six types, and the type of each."""
+    code = rng.choice(6, n, p=[0.4, 0.2, 0.2, 0.1, 0.06, 0.04])
+    Z = 4.0 * rng.normal(size=(6, 5))[code] + rng.normal(size=(n, 5))
+    some = rng.random(n) < 0.2
+    unit = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    made = {
+        "plain": Z,
+        "float32": Z.astype(np.float32),
+        "far": Z + 1e3,
+        "far, float32": (Z + 1e3).astype(np.float32),
+        "very far": Z + 1e9,
+        "unit vectors": unit,
+        "unit vectors, float32": unit.astype(np.float32),
+        "some unit vectors": np.where(some[:, None], unit, Z),
+        "whole numbers": Z.round(),
+        "integers": Z.round().astype(np.int64),
+        "on a line": Z * [1, 0, 0, 0, 0],
+        "copies": np.where(some[:, None], Z[:1], Z),
+        "each twice": np.where(np.arange(n)[:, None] < n // 2, Z, np.roll(Z, n // 2, axis=0)),
+    }
+    return made[name], code
+
+
+def misfit(groups, rows):
+    """How far counts of groups in a sample are from those of a random sample: 1 on average."""
+    total = np.bincount(groups)
+    share = rows.size / groups.size
+    expected = share * total[total > 0]
+    found = np.bincount(groups[rows], minlength=total.size)[total > 0]
+    return ((found - expected) ** 2 / expected).sum() / (1 - share) / (expected.size - 1)
+
+
+class TestFairness:
+    @pytest.mark.parametrize("name", [
+        "plain", "float32", "far", "far, float32", "very far", "unit vectors", "unit vectors, float32",
+        "some unit vectors", "whole numbers", "integers", "on a line", "copies", "each twice",
+    ])  # fmt: skip
+    def test_of_types_positions_and_norms(self, rng, name):
+        Z, code = positions(name, rng)
+        about = Z - Z.mean(0)
+        norm = np.linalg.norm(Z.astype(float), axis=1)
+        groups = [
+            code,
+            *(pd.qcut(x, 12, labels=False, duplicates="drop") for x in (about[:, 0], norm)),
+        ]
+        labels, most = Labels.of(None, len(Z)), np.array([3000])
+        draws = [drawn_rows(keys_of(Z, seed), labels, most) for seed in range(30)]
+        assert all(np.unique(rows).size == 3000 for rows in draws)
+        for group in groups:
+            if np.unique(group).size > 1:
+                degrees = 30 * (np.unique(group).size - 1)
+                # Shells of two cells are allowed.
+                limit = CROWDED if group is groups[2] else 1.0
+                mean = np.mean([misfit(group, rows) for rows in draws])
+                assert mean < limit * (1.0 + 5.0 * np.sqrt(2.0 / degrees))
+
+    def test_every_cell_is_drawn_as_often(self, rng):
+        Z, _ = positions("float32", rng, 4000)
+        labels, seeds = Labels.of(None, 4000), 400
+        often = np.zeros(4000)
+        for seed in range(seeds):
+            often[drawn_rows(keys_of(Z, seed), labels, np.array([1000]))] += 1
+        assert often.var() == pytest.approx(seeds * 0.25 * 0.75, rel=0.15)
+
+
 class TestDrawnRows:
+    @pytest.mark.parametrize("name", ["plain", "far", "copies", "each twice"])
+    def test_do_not_turn(self, rng, name):
+        """With copies, as many of each are drawn: which of them does not matter."""
+        Z, _ = positions(name, rng)
+        labels, most = Labels.of(None, len(Z)), np.array([3000])
+        number = np.unique(Z, axis=0, return_inverse=True)[1].ravel()
+        found = drawn_rows(keys_of(Z), labels, most)
+        # Copies stay equal: a product of matrices may round equal rows differently.
+        turned = (np.unique(Z, axis=0) @ turn(rng, 5))[number]
+        other = drawn_rows(keys_of(turned), labels, most)
+        assert np.sort(number[found]).tolist() == np.sort(number[other]).tolist()
+        shuffled = drawn_rows(keys_of(Z[:, rng.permutation(5)]), labels, most)
+        assert np.sort(number[found]).tolist() == np.sort(number[shuffled]).tolist()
+
     def test_are_the_smallest_of_each_batch(self, rng):
         Z, codes = rng.normal(size=(900, 2)), rng.integers(0, 3, 900)
         labels, most = Labels.of(codes, 900), np.array([10, 1000, 0])
-        hashes = hashes_of(Z)
-        rows = drawn_rows(hashes, labels, most)
+        keys = keys_of(Z)
+        rows = drawn_rows(keys, labels, most)
         expected = []
         for b, m in enumerate(most):
             own = np.flatnonzero(codes == b)
-            expected += own[np.argsort(hashes[own])[:m]].tolist()
+            expected += own[np.argsort(keys[own])[:m]].tolist()
         assert rows.tolist() == sorted(expected)
 
     @given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5, 0.95]))
     def test_copies_are_drawn_like_other_cells(self, seed, part):
-        """In proportion, up to chance. With equal hashes all or none would be drawn."""
+        """In proportion, up to chance. With equal keys all or none would be drawn."""
         rng = np.random.default_rng(seed)
         Z = rng.normal(size=(4000, 3))
         Z[rng.random(4000) < part] = rng.normal(size=3)
         copies = (Z[:, None] == Z[None, [np.argmax(pd.DataFrame(Z).duplicated(keep=False))]]).all(2)
         share = copies.mean()
-        rows = drawn_rows(hashes_of(Z), Labels.of(None, 4000), np.array([800]))
+        rows = drawn_rows(keys_of(Z), Labels.of(None, 4000), np.array([800]))
         assert len(set(rows.tolist())) == 800
         assert abs(copies[rows].mean() - share) < 5 * np.sqrt(share * (1 - share) / 800)
 
@@ -126,11 +280,15 @@ class TestDrawnRows:
 
 
 class TestDraws:
-    @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 6))
-    def test_of_parts_are_those_of_the_whole(self, seed, copies, parts):
+    @given(
+        st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0]), st.integers(1, 6), st.booleans()
+    )
+    def test_of_parts_are_those_of_the_whole(self, seed, copies, parts, far):
         rng = np.random.default_rng(seed)
         Z, codes = rng.normal(size=(300, 2)), rng.integers(0, 3, 300).astype(np.int32)
         Z[rng.random(300) < copies] = [1.0, 2.0]
+        if far:  # all norms are equal after rounding
+            Z += 1e12
         labels, most = Labels.of(codes, 300), np.array([20, 300, 0])
         cuts = np.sort(rng.integers(0, 300, parts - 1)).tolist()
         edges = [0, *cuts, 300]
@@ -145,8 +303,8 @@ class TestDraws:
         expected = Sample.drawn(Z, labels, most)
         np.testing.assert_array_equal(result.cells, expected.cells)
         np.testing.assert_array_equal(result.labels.codes, expected.labels.codes)
-        assert copies or not taken  # without copies one pass is enough
-        assert draws[0].hashes.nbytes == 8 * 300
+        assert copies or far or not taken  # then one pass is enough
+        assert draws[0].keys.nbytes == 8 * 300
         assert draws[0].rows.size <= 20 + (codes == 1).sum()
 
 

@@ -107,7 +107,7 @@ class DaskCells:
         return [self]
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
+        """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
         draw = _tree(
             _block_draw, partial(_join_draws, most), self.Z, self.labels, most=most, seed=seed
         )

@@ -41,7 +41,7 @@ class MemoryCells:
         ]
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` (B,) cells of each batch, chosen by their content; they must be finite."""
+        """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
         return Sample.drawn(self.Z, self.labels, most, seed)
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:

@@ -1,8 +1,12 @@
-"""Samples of the cells of each batch that do not depend on the order of the cells.
+"""Samples of the cells of each batch that depend neither on the order of the cells nor on a turn of the axes.
 
-Every row has a hash of its content, and the rows with the smallest hashes are drawn. Copies of a row have
-the same hash. From the second copy on, a new hash is made from it and the number of the copy, so that copies
-are drawn as often as other cells. Which of several equal rows is drawn does not matter.
+Every row has a key, and the rows with the smallest keys are drawn. The upper bits of a key are a hash of the
+rounded norm of the row, which a turn rarely changes; the lower bits are a hash of its content. Copies of a
+row have the same key. From the second copy on, a new key is made from it and the number of the copy, so that
+copies are drawn as often as other cells. Which of several equal rows is drawn does not matter.
+
+Rows whose rounded norms are equal are a shell, and are drawn together. If shells have many cells, as those
+of unit vectors or of cells far from the origin, this would not be a fair sample: the content decides alone.
 """
 
 from __future__ import annotations
@@ -17,13 +21,13 @@ import pandas as pd
 from ..errors import NotFinite
 from ..kernels.arrays import Ints
 from ..kernels.blocks import native, native_blocks, output_dtype, split
-from ..kernels.hashes import GOLDEN, Hasher, mixed
+from ..kernels.hashes import CONTENT_BITS, GOLDEN, Hasher, mixed
 from ..kernels.runs import sorted_rows
 from ..kernels.threads import parallel_map
 from .checks import nonfinite_error
 from .labels import Labels
 
-__all__ = ["Draw", "Drawing", "Sample", "drawn_rows", "hashes_of"]
+__all__ = ["Draw", "Drawing", "Sample", "drawn_rows", "hashes_of", "keys_of"]
 
 #: Rows hashed at once, which stay in the cache.
 BLOCK_ROWS = 1 << 13
@@ -31,11 +35,16 @@ BLOCK_ROWS = 1 << 13
 PART_ROWS = 1 << 15
 #: Chunks after which the rows that can no longer be drawn are dropped.
 PARTS = 8
+#: Cells in the shell of a cell, on average, above which the content decides. Up to there, the mean of a
+#: number that depends on the norm alone varies between samples at most as with half as many cells.
+CROWDED = 2.0
+#: First bits of a key that number the parts of the range of keys in which cells are counted.
+PART_BITS = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Cells that were drawn, sorted by batch, and by hash within each.
+    """Cells that were drawn, sorted by batch, and by key within each.
 
     Attributes
     ----------
@@ -67,35 +76,35 @@ class Sample:
         return native(self.Z[self.rows[lo:hi]])
 
     @classmethod
-    def of(cls, Z: Any, rows: Ints, hashes: np.ndarray, labels: Labels) -> Sample:
-        """A sample of some rows of ``Z``, with the hash and the batch of each."""
+    def of(cls, Z: Any, rows: Ints, keys: np.ndarray, labels: Labels) -> Sample:
+        """A sample of some rows of ``Z``, with the key and the batch of each."""
         order, start = sorted_rows(labels.codes, labels.batches.size)
         for lo, hi in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
             own = order[lo:hi]
-            own[:] = own[np.argsort(hashes[own], kind="stable")]
+            own[:] = own[np.argsort(keys[own], kind="stable")]
         return cls(Z, rows[order], labels.at(order))
 
     @classmethod
     def drawn(cls, Z: Any, labels: Labels, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch of a matrix in memory."""
-        hashes = hashes_of(Z, seed)
-        rows = drawn_rows(hashes, labels, most)
-        return cls.of(Z, rows, hashes[rows], labels.at(rows))
+        keys = keys_of(Z, seed)
+        rows = drawn_rows(keys, labels, most)
+        return cls.of(Z, rows, keys[rows], labels.at(rows))
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What one pass over cells keeps for a sample: the hash of every row, and the candidates.
+    """What one pass over cells keeps for a sample: the key of every row, and the candidates.
 
     Attributes
     ----------
-    hashes
+    keys
         (n,) of every row, 8 bytes each.
     rows, codes, cells
         Row number, batch and values of each candidate.
     """
 
-    hashes: np.ndarray
+    keys: np.ndarray
     rows: Ints
     codes: np.ndarray
     cells: np.ndarray
@@ -104,40 +113,43 @@ class Draw:
     def of(cls, block: Any, codes: np.ndarray, most: Ints, seed: int = 0) -> Draw:
         """Draw from some cells, which must be finite."""
         dense = native(block)
-        return cls(hashes_of(dense, seed), np.arange(codes.size), codes, dense)._pruned(most)
+        return cls(keys_of(dense, seed), np.arange(codes.size), codes, dense)._pruned(most)
 
     @classmethod
     def joined(cls, parts: list[Draw], most: Ints) -> Draw:
         """Draw from consecutive parts of the cells."""
         if len(parts) == 1:
             return parts[0]
-        starts = np.cumsum([0] + [part.hashes.size for part in parts[:-1]]).tolist()
+        starts = np.cumsum([0] + [part.keys.size for part in parts[:-1]]).tolist()
         rows = [part.rows + first for part, first in zip(parts, starts, strict=True)]
-        hashes, codes, cells = (
+        keys, codes, cells = (
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("hashes", "codes", "cells")
+            for name in ("keys", "codes", "cells")
         )
-        return cls(hashes, np.concatenate(rows), codes, cells)._pruned(most)
+        return cls(keys, np.concatenate(rows), codes, cells)._pruned(most)
 
     def sample(self, labels: Labels, most: Ints, take: Callable[[Ints], Any]) -> Sample:
-        """The sample. ``take`` reads sorted rows; it is called if copies are drawn that were not kept."""
-        rows = drawn_rows(self.hashes, labels, most)
-        hashes, drawn = self.hashes[rows], labels.at(rows)
+        """The sample. ``take`` reads sorted rows; it is called if rows are drawn that were not kept.
+
+        These are copies, or cells of a batch in which the content decides.
+        """
+        rows = drawn_rows(self.keys, labels, most)
+        keys, drawn = self.keys[rows], labels.at(rows)
         at = np.minimum(np.searchsorted(self.rows, rows), self.rows.size - 1)
         if np.array_equal(self.rows[at], rows):
-            return Sample.of(self.cells, at, hashes, drawn)
-        return Sample.of(take(rows), np.arange(rows.size), hashes, drawn)
+            return Sample.of(self.cells, at, keys, drawn)
+        return Sample.of(take(rows), np.arange(rows.size), keys, drawn)
 
     def _pruned(self, most: Ints) -> Draw:
-        """Keep the ``most`` rows of each batch with the smallest hashes."""
-        hashes = self.hashes[self.rows]
+        """Keep the ``most`` rows of each batch with the smallest keys."""
+        keys = self.keys[self.rows]
         order, start = sorted_rows(self.codes, most.size)
         keep = np.ones(self.rows.size, bool)
         for b in np.flatnonzero(np.diff(start) > most).tolist():
             own = order[start[b] : start[b + 1]]
-            keep[own[np.argsort(hashes[own], kind="stable")[most[b] :]]] = False
+            keep[own[np.argsort(keys[own], kind="stable")[most[b] :]]] = False
         # Always a copy: the caller may read the next block into the same memory.
-        return Draw(self.hashes, self.rows[keep], self.codes[keep], self.cells[keep])
+        return Draw(self.keys, self.rows[keep], self.codes[keep], self.cells[keep])
 
 
 @dataclass(frozen=True)
@@ -166,8 +178,20 @@ class Drawing:
 
 
 def hashes_of(Z: Any, seed: int = 0) -> np.ndarray:
-    """(n,) hashes of all rows of a matrix in memory, whose values must be finite."""
-    hashes = np.empty(Z.shape[0], np.uint64)
+    """(n,) hashes of the content of all rows of a matrix in memory, whose values must be finite."""
+    return _of_rows(Z, seed, lambda hasher, rows, _: hasher(rows))
+
+
+def keys_of(Z: Any, seed: int = 0) -> np.ndarray:
+    """(n,) keys of all rows of a matrix in memory, whose values must be finite."""
+    return _of_rows(Z, seed, Hasher.keys)
+
+
+def _of_rows(
+    Z: Any, seed: int, number: Callable[[Hasher, np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """(n,) a number for each row, from the row and its squared norm."""
+    numbers = np.empty(Z.shape[0], np.uint64)
 
     def part(rows: tuple[int, int]) -> bool:
         finite = True
@@ -176,38 +200,65 @@ def hashes_of(Z: Any, seed: int = 0) -> np.ndarray:
             for first in range(lo, hi, BLOCK_ROWS):
                 last = min(hi, first + BLOCK_ROWS)
                 block = piece[first - lo : last - lo]
-                finite &= bool(np.isfinite(block).all())
-                hashes[first:last] = hasher(block)
+                squares = hasher.squares(block)
+                # Squares of finite values may overflow.
+                finite &= bool(np.isfinite(squares).all() or np.isfinite(block).all())
+                numbers[first:last] = number(hasher, block, squares)
         return finite
 
-    if not all(parallel_map(part, split(hashes.size, -(-hashes.size // PART_ROWS)))):
+    if not all(parallel_map(part, split(numbers.size, -(-numbers.size // PART_ROWS)))):
         raise nonfinite_error(Z)
-    return hashes
+    return numbers
 
 
-def drawn_rows(hashes: np.ndarray, labels: Labels, most: Ints) -> Ints:
+def drawn_rows(keys: np.ndarray, labels: Labels, most: Ints) -> Ints:
     """Sorted numbers of the rows that are drawn: up to ``most`` (B,) of each batch."""
     n = labels.n
     if (n <= most).all():
-        return np.arange(hashes.size)
+        return np.arange(keys.size)
     order, start = sorted_rows(labels.codes, n.size)
 
     def smallest(b: int) -> Ints:
         own = order[start[b] : start[b + 1]]
-        return own if own.size <= most[b] else own[_smallest(hashes[own], int(most[b]))]
+        return own if own.size <= most[b] else own[_smallest(keys[own], int(most[b]))]
 
     found = parallel_map(smallest, np.flatnonzero(np.minimum(n, most)).tolist())
     return np.sort(np.concatenate(found))
 
 
-def _smallest(hashes: np.ndarray, m: int) -> Ints:
-    """Positions of the ``m`` smallest hashes, after copies have got new ones."""
-    if not pd.Series(hashes).duplicated().any():
-        return np.flatnonzero(hashes <= np.partition(hashes, m - 1)[m - 1])
-    order = np.argsort(hashes, kind="stable")
-    ascending = hashes[order]
-    at = np.arange(ascending.size)
+def _smallest(keys: np.ndarray, m: int) -> Ints:
+    """Positions of the ``m`` smallest keys, after copies have got new ones."""
+    if pd.Series(keys).duplicated().any():
+        keys = _without_copies(keys)
+    if _shell_size(keys) > CROWDED:
+        keys = (keys << (np.uint64(64) - CONTENT_BITS)) | (keys >> CONTENT_BITS)
+    return np.argpartition(keys, m - 1)[:m]
+
+
+def _without_copies(keys: np.ndarray) -> np.ndarray:
+    """New keys from the second copy on; their upper bits depend on the norm and the number of the copy."""
+    order = np.argsort(keys, kind="stable")
+    ascending = keys[order]
+    at = np.arange(keys.size)
     first = np.concatenate([[True], ascending[1:] != ascending[:-1]])
-    copy = (at - np.maximum.accumulate(np.where(first, at, 0))).astype(np.uint64)
-    distinct = np.where(first, ascending, mixed(ascending + copy * GOLDEN))
-    return order[np.argsort(distinct, kind="stable")[:m]]
+    step = (at - np.maximum.accumulate(np.where(first, at, 0))).astype(np.uint64) * GOLDEN
+    upper, lower = mixed(_upper(ascending) + step), mixed(ascending + step)
+    result = np.empty_like(keys)
+    result[order] = np.where(first, ascending, _upper(upper) | (lower ^ _upper(lower)))
+    return result
+
+
+def _upper(keys: np.ndarray) -> np.ndarray:
+    """The upper bits of keys; the lower are zero."""
+    return (keys >> CONTENT_BITS) << CONTENT_BITS
+
+
+def _shell_size(keys: np.ndarray) -> float:
+    """The mean over cells of the number of cells in the same shell.
+
+    It is estimated, because sorting takes longer: it is the ratio of variance and mean of the numbers of
+    cells that fall into each of many parts of the range of keys, if whole shells fall at random.
+    """
+    part = (keys >> np.uint64(64 - PART_BITS)).astype(np.int64)
+    cells = np.bincount(part, minlength=1 << PART_BITS)
+    return float(cells.var() / cells.mean())

@@ -1,4 +1,7 @@
-"""Hashes of rows by integer arithmetic: exact, and independent of the position of the row."""
+"""Hashes of rows, independent of the position of the row: of their content (exact), or first of their norm.
+
+A turn of the coordinates changes the content of every row but no norm, apart from rounding.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["GOLDEN", "Hasher", "mixed"]
+__all__ = ["CONTENT_BITS", "GOLDEN", "Hasher", "mixed"]
 
 #: Increment of the splitmix64 generator.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -14,6 +17,14 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 #: Half the bits of a 64-bit word.
 _HALF_WORD = np.uint64(32)
+#: Lower bits of a key, which depend on the content: so many that only copies have equal keys.
+CONTENT_BITS = np.uint64(40)
+#: Binary digits of a squared norm that count, by the bytes of a value. The rounding of a turn changes them
+#: for none of 200,000 rows of float64, but for 1 of 25 to 70 of float32: with fewer digits, too many large
+#: batches would have equal norms.
+_KEPT_DIGITS = {4: 20, 8: 32}
+#: Binary digits of a float64 after the first one.
+_DIGITS = 52
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
@@ -41,6 +52,7 @@ class Hasher:
         self._first = mixed(np.array([seed % 2**64], np.uint64))
         steps = np.arange(1, words[1] + 1, dtype=np.uint64)
         self._factors = mixed(self._first + GOLDEN * steps) | np.uint64(1)
+        self._dropped = _DIGITS - _KEPT_DIGITS[dtype.itemsize]
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """(n,) unsigned numbers."""
@@ -52,3 +64,19 @@ class Hasher:
         np.multiply(words, _FIRST, out=spread)
         spread ^= np.right_shift(spread, _HALF_WORD, out=high)
         return mixed(self._first + np.einsum("ij,j->i", spread, self._factors))
+
+    def squares(self, rows: np.ndarray) -> np.ndarray:
+        """(n,) squared norms, in double precision: the order of coordinates changes the last digits only."""
+        if rows.dtype.itemsize == 4:
+            doubles = self._buffer.reshape(-1).view(np.float64)[: rows.size].reshape(rows.shape)
+            doubles[:] = rows
+            rows = doubles
+        return np.asarray(np.einsum("ij,ij->i", rows, rows))
+
+    def keys(self, rows: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """(n,) unsigned numbers: the upper bits depend on the squared norm, the lower on the content."""
+        # Rounded, not cut: numbers such as 1 are often just below it.
+        half = np.uint64(1 << (self._dropped - 1))
+        digits = (squares.view(np.uint64) + half) >> np.uint64(self._dropped)
+        upper = (mixed(self._first + GOLDEN * digits) >> CONTENT_BITS) << CONTENT_BITS
+        return np.asarray(upper | (self(rows) >> (np.uint64(64) - CONTENT_BITS)))
