@@ -10,7 +10,9 @@ import pytest
 from planted_data import one_batch
 from scbatchprox.bench.planted import (
     KINDS,
+    Planted,
     displacement_error,
+    knowing_types,
     plant,
     possible,
     relative_error,
@@ -294,6 +296,24 @@ class TestScores:
         assert relative_error(planted, planted.Z) == pytest.approx(
             displacement_error(planted, planted.Z), rel=1e-3
         )
+
+    @pytest.mark.parametrize("kind", ["shift_1", "shift_missing", "shift_many"])
+    def test_who_knows_the_types_finds_shifts_but_for_noise(self, source, kind):
+        planted = plant(*source, kind)
+        error = displacement_error(planted, knowing_types(planted))
+        assert 0 < error < 0.2 * displacement_error(planted, planted.Z)
+        means = pd.DataFrame(planted.Z + planted.truth).groupby(planted.cell_type).transform("mean")
+        without_noise = replace(planted, Z=means.to_numpy() - planted.truth)
+        after = knowing_types(without_noise)
+        assert displacement_error(without_noise, after) == pytest.approx(0.0, abs=1e-10)
+
+    def test_two_balanced_halves_differ_by_the_means_of_types(self, rng):
+        """By hand: the shift is the mean over types of the difference between batches."""
+        Z, types = rng.normal(size=(8, 2)), np.array(["T", "T", "B", "B"] * 2)
+        batch = np.repeat(["b00", "b01"], 4)
+        planted = Planted(Z, batch, types, np.zeros_like(Z), np.arange(8), 1.0)
+        expected = Z[4:].mean(0) - Z[:4].mean(0)
+        np.testing.assert_allclose(Z - knowing_types(planted), np.repeat([[0, 0], expected], 4, 0))
 
     def test_a_translation_of_all_cells_does_not_matter(self, source, rng):
         planted = plant(*source, "field")

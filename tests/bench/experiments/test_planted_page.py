@@ -15,7 +15,7 @@ from scbatchprox.bench.experiments.classify import LATER, REAL
 from scbatchprox.bench.experiments.journal import Key
 from scbatchprox.bench.experiments.planted import PlantedSettings
 from scbatchprox.bench.experiments.planted_page import HALVES, half_of, harms
-from scbatchprox.bench.planted import displacement_error, plant
+from scbatchprox.bench.planted import displacement_error, knowing_types, plant
 from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate.metrics import (
@@ -127,7 +127,8 @@ class TestExperiment:
         # The largest batch has one type. The others have too few cells for 11 batches of 40.
         assert set(rows["step"]) == {"large", "small"}
         assert set(rows["condition"]) == {"null", "missing_one", "shift_1"}
-        assert len(rows.drop_duplicates(list(Key._fields))) == 2 * 3 * 4
+        # Unrefined, two methods and verdicts; shifts are found by one who knows the types, too.
+        assert len(rows.drop_duplicates(list(Key._fields))) == 2 * (3 * 4 + 1)
         assert value(rows, "displacement_error", "unrefined", "null") == 0.0
         assert np.isnan(value(rows, "displacement_relative", "batchprox", "null"))
         adata = ad.read_h5ad(path)
@@ -147,6 +148,8 @@ class TestExperiment:
         }
         for metric, number in expected.items():
             assert value(rows, metric, "batchprox", "shift_1", "small") == pytest.approx(number)
+        known = displacement_error(planted, knowing_types(planted))
+        assert value(rows, "displacement_error", "types known", "shift_1", "small") == known
         verdicts = diagnose(Z, batch, target="population")["verdict"].str.split(":").str[0]
         for level in Level:
             found = value(rows, f"verdict_{level}", "diagnose", "shift_1", "small")
@@ -206,14 +209,14 @@ class TestExperiment:
     def test_finished_rows_are_not_computed_again(self, settings, tmp_path):
         first = run(EXPERIMENT, settings, tmp_path)
         again = run(EXPERIMENT, replace(settings, runs=2), tmp_path)
-        assert (first.reused, again.reused) == (0, 24)
-        assert len(again.rows.drop_duplicates(list(Key._fields))) == 48
+        assert (first.reused, again.reused) == (0, 26)
+        assert len(again.rows.drop_duplicates(list(Key._fields))) == 52
         other = run(EXPERIMENT, replace(settings, cells=200), tmp_path)
         assert other.reused == 0
 
     def test_without_the_population_target_nothing_is_diagnosed(self, settings, tmp_path):
         done = run(EXPERIMENT, replace(settings, methods=("batchprox",)), tmp_path)
-        assert set(done.rows["method"]) == {"unrefined", "batchprox"}
+        assert set(done.rows["method"]) == {"unrefined", "batchprox", "types known"}
         assert "verdicts" not in (tmp_path / "planted.md").read_text()
 
     def test_no_batch_to_plant_in(self, settings, tmp_path, rng):

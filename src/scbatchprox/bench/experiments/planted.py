@@ -19,11 +19,19 @@ from ...evaluate.metrics.classification import neighbour_accuracy
 from ...kernels.arrays import Floats
 from ...kernels.threads import one_thread
 from ..baselines import METHODS, POPULATION
-from ..planted import KINDS, Planted, displacement_error, plant, possible, relative_error
+from ..planted import (
+    KINDS,
+    Planted,
+    displacement_error,
+    knowing_types,
+    plant,
+    possible,
+    relative_error,
+)
 from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
-from .planted_page import DIAGNOSE, draw, report
+from .planted_page import DIAGNOSE, KNOWN, SHIFTS, draw, report
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -145,6 +153,9 @@ def _jobs(trial: Trial) -> Iterator[Job]:
                     for method in trial.methods_on(upstream):
                         work = partial(_scores, source, method, kind, run)
                         yield trial.job(upstream, method, work, condition=kind, step=batch, run=run)
+                    if kind in SHIFTS:
+                        work = partial(_known, source, kind, run)
+                        yield trial.job(upstream, KNOWN, work, condition=kind, step=batch, run=run)
                     if POPULATION in settings.methods:
                         work = partial(_verdicts, source, kind, run)
                         yield trial.job(
@@ -170,6 +181,12 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
             **neighbourhood_scores(Z, batch, cell_type, planted.Z),
             "seconds": seconds,
         }
+
+
+def _known(source: _Source, kind: str, run: int) -> dict[str, float]:
+    """Return the error of an estimator that knows the types."""
+    planted = source.plant(kind, run)
+    return {"displacement_error": displacement_error(planted, knowing_types(planted))}
 
 
 def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("DIAGNOSE", "FARTHER", "HALVES", "LOOKED_AT"),
+    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "SHIFTS"),
     *("draw", "half_of", "harms", "report"),
 ]
 
 #: The method of rows with verdicts of the diagnosis.
 DIAGNOSE = "diagnose"
+#: The method of rows of an estimator that knows the types, and the kinds whose effect is a shift. For others
+#: it is no bound.
+KNOWN = "types known"
+SHIFTS = [kind for kind in KINDS if kind.startswith("shift_")]
 #: A displacement error above the unrefined one by more than this, in distances between types, is harm. Every
 #: method has about half of this error on a random split of one batch.
 FARTHER = 0.1
@@ -73,7 +77,7 @@ def harms(sets: pd.DataFrame, method: str) -> pd.DataFrame:
 def report(rows: pd.DataFrame, settings: Settings) -> Report:
     """Return the content of the page, separately for the two halves of the data sets."""
     rows = _with_halves(rows)
-    scored = rows[rows["method"] != DIAGNOSE]
+    scored = rows[~rows["method"].isin([DIAGNOSE, KNOWN])]
     sets = scored.pivot_table(index=_SET, columns=["metric", "method"], values="value", sort=False)
     tables: dict[str, pd.DataFrame] = {}
     for half, part in scored.groupby("half", sort=False):
@@ -82,6 +86,8 @@ def report(rows: pd.DataFrame, settings: Settings) -> Report:
             columns={"condition": "planted"}
         )
         tables[f"{str(half).capitalize()}: where nothing should move"] = _null(sets, str(half))
+        reached = rows[(rows["half"] == half) & rows["condition"].isin(SHIFTS)]
+        tables[f"{str(half).capitalize()}: shifts, and what can be reached"] = _reached(reached)
         tables[f"{str(half).capitalize()}: harm"] = _harm(sets, str(half), _others(part))
     findings = [line for method in _others(scored) for line in _findings(sets, method)]
     judged = _judged(rows, sets)
@@ -98,8 +104,9 @@ def report(rows: pd.DataFrame, settings: Settings) -> Report:
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Draw the displacement error of each method, by kind."""
+    shown = (rows["metric"] == "displacement_error") & (rows["method"] != KNOWN)
     figure = dots(
-        _with_halves(rows[rows["metric"] == "displacement_error"]),
+        _with_halves(rows[shown]),
         xlabel="displacement error in distances between types, mean and spread over data sets",
         y="condition",
         panel="half",
@@ -162,6 +169,13 @@ def _null(sets: pd.DataFrame, half: str) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(lines)
+
+
+def _reached(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean displacement error of each method on shifted sets, and of one that knows the types."""
+    errors = rows[rows["metric"] == "displacement_error"]
+    table = errors.pivot_table(index="condition", columns="method", values="value", sort=False)
+    return table.rename_axis(columns=None).reset_index(names="planted")
 
 
 def _harm(sets: pd.DataFrame, half: str, methods: list[str]) -> pd.DataFrame:
