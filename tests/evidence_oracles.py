@@ -124,15 +124,15 @@ def smooth(weight, goal, noise, place, unit):
     return agreement(w, about @ goal, about @ noise @ about.T, kernel)
 
 
-def support(x, n, rest, copies, temperatures, unit):
-    """Support of a batch, and of its copies: the best of two starts each.
+def support(x, unmoved, n, rest, copies, temperatures, unit):
+    """Support of a batch, and of its copies: the best of two starts each; and of the batch unmoved.
 
     ``copies`` are positions about the mean of the batch, its own first; ``rest`` are sums of the others.
     """
     centres = [total / mass for mass, total in rest if mass > NONE]
     masses = [mass for mass, _ in rest if mass > NONE]
     if not centres or len(x) < 2:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     share = [mass / sum(masses) for mass in masses]
     mean = sum(a * b for a, b in zip(n, x, strict=True)) / sum(n)
     common = sum(a * c for a, c in zip(share, centres, strict=True))
@@ -144,7 +144,8 @@ def support(x, n, rest, copies, temperatures, unit):
             y = searched([p + start for p in copy], n, centres, temperatures, unit)
             each.append(meeting(y, n, centres, share, temperatures[-1], unit))
         scores.append(max(each))
-    return scores[0], sum(scores[1:]) / len(scores[1:])
+    before = meeting(list(unmoved), n, centres, share, temperatures[-1], unit)
+    return scores[0], sum(scores[1:]) / len(scores[1:]), before
 
 
 def searched(y, n, centres, temperatures, unit):
@@ -161,7 +162,10 @@ def searched(y, n, centres, temperatures, unit):
 
 
 def meeting(y, n, centres, share, temperature, unit):
-    """Mean over centres of: the part there that is matched, equal shares, and a short pull."""
+    """Root of the mean over pairs of centres, which count by their distance, of products of scores.
+
+    The score of a centre: the part there that is matched, equal shares, and a short pull.
+    """
     near, W = near_and_weights(y, n, centres, unit * temperature)
     own, cells, found = sums(y, n, W, len(centres)), sum(n), []
     for k, c in enumerate(centres):
@@ -171,7 +175,12 @@ def meeting(y, n, centres, share, temperature, unit):
         balance = 4.0 * matched * share[k] / max(matched + share[k], NONE) ** 2
         close = pull_weight(c - own[k][1] / max(own[k][0], NONE), unit)
         found.append(part * balance * close)
-    return sum(found) / len(found)
+    total = weights = 0.0
+    for a, c in zip(found, centres, strict=True):
+        for b, other in zip(found, centres, strict=True):
+            apart = math.sqrt(distance2(c, other))
+            total, weights = total + apart * a * b, weights + apart
+    return math.sqrt(total / weights) if weights > 0 else 0.0
 
 
 def field(x, goal, weight, v, length2, prior, damping):

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from data import make_cells
-from scbatchprox import BatchProx, Moments, PopulationTarget, diagnose
+from registered_cells import cells as shifted_cells
+from scbatchprox import BatchProx, Moments, diagnose
 
 
 @pytest.fixture
@@ -92,22 +93,27 @@ class TestFlagsAndNumbers:
         assert model.forget(True).batches_.tolist() == [False]
 
 
-@pytest.mark.parametrize(
-    ("target", "out"),
-    [("moment", "float32"), ("moment", "float64"), (PopulationTarget(force=True), "float64")],
-    ids=["moment-float32", "moment-float64", "population"],  # a shift is too small for float32
-)
-def test_results_that_overflow_leave_the_callers_array(c, out, target):
+def _too_large(Z, batch, model):
     """The input is finite; its refined value is not."""
-    Z = c.Z.astype(out)
-    Z[c.codes == 2] *= 100
-    model = BatchProx(target=target, rounds=None if target == "moment" else "auto")
-    model.fit(Z, batch=c.codes)
-    Z[np.flatnonzero(c.codes == 0)[0]] = 0.99 * np.finfo(out).max  # this batch is stretched
+    Z[np.flatnonzero(batch == 0)[0]] = 0.99 * np.finfo(Z.dtype).max
     before = Z.copy()
     with pytest.raises(ValueError, match="Expected values of moderate size"):
-        model.transform(Z, c.codes, out=Z)
+        model.transform(Z, batch, out=Z)
     np.testing.assert_array_equal(Z, before)
+
+
+@pytest.mark.parametrize("out", ["float32", "float64"])
+def test_results_that_overflow_leave_the_callers_array(c, out):
+    Z = c.Z.astype(out)
+    Z[c.codes == 2] *= 100
+    _too_large(Z, c.codes, BatchProx(target="moment", rounds=None).fit(Z, batch=c.codes))
+
+
+def test_cells_too_far_from_populations_leave_the_callers_array():
+    Z, batch, _ = shifted_cells(0)
+    model = BatchProx(target="population").fit(Z, batch=batch)
+    assert (model.evidence_.removed > 0).all()
+    _too_large(Z, batch, model)
 
 
 def test_masked_values_are_not_read(c):

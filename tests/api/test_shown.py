@@ -231,7 +231,7 @@ class TestDiagnosis:
         words = " ".join(str(table).split())
         for verdict in table["verdict"]:
             assert verdict in words
-        details = ["support", "chance", "smooth", "removed"]
+        details = ["support", "chance", "gain", "smooth", "removed"]
         for name in table.columns.drop(["level", "reasons", "verdict", *details]):
             if table[name].notna().any():
                 # A long word is split, as "evid-ence".

@@ -118,7 +118,8 @@ class TestCommands:
     @pytest.mark.parametrize("target", ["moment", "population"])
     def test_advice_before_anything_is_added(self, target, tmp_path, rng):
         """Three batches with known advice: the same types, partly new types, and no common type."""
-        types = 12.0 * np.array([[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 1, 1]])
+        # No two pairs of types have the same way between them: that would be evidence of a shift.
+        types = 12.0 * np.array([[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 1, -1]])
         make = {"first": [0, 1, 2], "same": [0, 1, 2], "partly": [2, 3, 3], "other": [3]}
         for name, kinds in make.items():
             Z = np.concatenate([types[k] + rng.normal(size=(80, 4)) for k in kinds])

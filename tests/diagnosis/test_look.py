@@ -44,7 +44,8 @@ def warned(Z, batch, **options):
 class TestCompositions:
     def test_the_same(self, seed, effect):
         assert not warned(*batches(*[EVEN] * 4, seed=seed, effect=effect))
-        assert not warned(*batches(*[SKEWED] * 3, seed=seed, effect=effect))
+        # Few populations of a batch of 400 cells have no large type, and their shares are noisy.
+        assert not warned(*batches(*[SKEWED] * 3, n=1000, seed=seed, effect=effect))
 
     def test_another(self, seed, effect):
         said = warned(*batches(EVEN, EVEN, EVEN, SKEWED, seed=seed, effect=effect))

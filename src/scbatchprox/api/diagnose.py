@@ -76,6 +76,9 @@ def diagnose(
         must be above the setting ``evidence``;
     ``support``, ``chance``
         how well its geometry, and that of the copies, fits the other batches;
+    ``gain``
+        how many times better it meets the other batches than without its shift; NaN if its centres agree on
+        none. Up to the setting ``better`` it stays where it is;
     ``smooth``
         how far neighbouring centres agree on more than a shift, over what chance gives;
     ``composition``

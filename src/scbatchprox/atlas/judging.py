@@ -36,7 +36,7 @@ __all__ = [
 CELL_FAR = 2.5
 
 #: Numbers of the evidence in a judgement.
-EVIDENCE = ("matched", "agreement", "smooth", "evidence")
+EVIDENCE = ("matched", "agreement", "gain", "smooth", "evidence")
 #: Ratios of standard deviations are at most this, so that one constant coordinate does not dominate.
 _MAX_RATIO = 1e3
 #: Standard deviations of a batch, in spreads, are at least this when cells are scored: a batch of a few
@@ -58,7 +58,7 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     ``weak evidence: ...`` or ``nothing to compare with: ...``. A batch with the last is refused unless
     forced, and so is one that is very far. ``advice_level`` has its first words, and ``reasons`` the names of
     the numbers that are reasons. An atlas with the population target also has the evidence of the batch
-    against the atlas: ``matched``, ``agreement``, ``smooth`` and ``evidence``.
+    against the atlas: ``matched``, ``agreement``, ``gain``, ``smooth`` and ``evidence``.
 
     Examples
     --------

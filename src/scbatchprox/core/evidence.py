@@ -123,6 +123,8 @@ class Evidence(Facts):
         (B,) what was compared with the setting ``evidence`` when the batch was decided on.
     support, chance
         (B,) how well the batch meets the others, and how well turned copies of it do.
+    gain
+        (B,) how many times better it meets the others than without its shift; NaN without one.
     removed
         (B,) root mean squared displacement that was applied, before ``strength``.
     composition
@@ -145,6 +147,7 @@ class Evidence(Facts):
     evidence: Floats
     support: Floats
     chance: Floats
+    gain: Floats
     removed: Floats
     composition: Floats
     decision: Ints

@@ -89,6 +89,8 @@ def _reason(
             return Reason("evidence", own, settings.evidence)
         case Decision.REMOVED if agreement <= settings.agreement and at["smooth"] > 0:
             return Reason("smooth", at["smooth"], 0.0)  # it has no shift, but a smooth part
+        case Decision.NO_EFFECT if at["gain"] <= settings.better:
+            return Reason("gain", at["gain"], settings.better)
     limit = settings.agreement
     if decision == Decision.NO_EFFECT and agreement > limit:  # among many batches more is needed
         limit = math.sqrt(limit**2 + 2.0 * math.log(max(n_batches - 1.0, 1.0)))

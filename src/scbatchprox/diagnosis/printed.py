@@ -19,7 +19,7 @@ __all__ = ["Diagnosis", "diagnosis_lines", "verdict_lines"]
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
 ROWS, VERDICTS, NAMED = 40, 12, 12
 #: Columns that are not printed: what ``evidence`` is made of, and what few batches have.
-DETAILS = ("support", "chance", "smooth", "removed")
+DETAILS = ("support", "chance", "gain", "smooth", "removed")
 SCALES = ("scale_min", "scale_max")
 #: Columns of the screen, at most, that sentences are wrapped at.
 WIDEST = 110

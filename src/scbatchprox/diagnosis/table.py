@@ -20,6 +20,7 @@ from ..core.problem import Weights
 from ..core.target import Cells, TargetRule
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
+from ..kernels.threads import one_numpy_thread
 from ..targets.population.find import looked_at
 from ..targets.population.target import PopulationTarget
 from .judge import DEFAULTS, judge_batch, judge_kept, with_care
@@ -33,7 +34,7 @@ __all__ = ["composition_of", "diagnosis", "found_in", "mover_of", "with_kept"]
 
 #: Numbers of the evidence in the table.
 EVIDENCE = (
-    "matched", "agreement", "evidence", "support", "chance", "smooth", "composition", "removed",
+    "matched", "agreement", "evidence", "support", "chance", "gain", "smooth", "composition", "removed",
 )  # fmt: skip
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
@@ -145,17 +146,18 @@ def mover_of(rule: TargetRule, is_own: bool = True) -> str | None:
 
 def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:
     """(B,) part of the nearest neighbours in its own batch that a cell keeps, on some of the cells."""
-    labels = some.labels
-    refined = adapter.apply(some.Z, labels)
-    kept = np.full(labels.batches.size, np.nan)
-    most = max(NEIGHBOUR_CELLS // labels.batches.size, 10 * NEIGHBOURS)
-    for b in range(labels.batches.size):
-        rows: Ints = np.flatnonzero(labels.codes == b)[:most]
-        k = min(NEIGHBOURS, len(rows) - 1)
-        if k < 1:
-            continue
-        before, after = (_nearest(Z[rows], k) for Z in (some.Z, refined))
-        kept[b] = (before[:, :, None] == after[:, None]).any(2).mean()
+    n_batches = some.labels.batches.size
+    most = max(NEIGHBOUR_CELLS // n_batches, 10 * NEIGHBOURS)
+    rows = [own[:most] for own in some.labels.rows()]
+    few = np.concatenate(rows)
+    moved = adapter.apply(some.Z[few], some.labels.at(few))
+    kept, ends = np.full(n_batches, np.nan), np.cumsum([own.size for own in rows])
+    with one_numpy_thread():  # for many small products a second thread only takes time
+        for b, (own, refined) in enumerate(zip(rows, np.split(moved, ends[:-1]), strict=True)):
+            k = min(NEIGHBOURS, own.size - 1)
+            if k > 0:
+                before, after = _nearest(some.Z[own], k), _nearest(refined, k)
+                kept[b] = (before[:, :, None] == after[:, None]).any(2).mean()
     return kept
 
 

@@ -84,7 +84,7 @@ def _clause(
 ) -> str:
     value = reason.value
     match reason.name:
-        case "evidence" | "agreement" | "smooth" | "n_batches":
+        case "evidence" | "agreement" | "gain" | "smooth" | "n_batches":
             then = _then(verdict.level, numbers.get("moved", math.nan), mover)
             return _decided(reason, verdict.level, others, mover) + then
         case "composition":
@@ -108,6 +108,10 @@ def _decided(reason: Reason, level: Level, others: str, mover: str | None) -> st
         return "there is no other batch that it can be compared with"
     if reason.name == "smooth":
         return f"its neighbouring centres agree on a displacement ({value})"
+    if reason.name == "gain":
+        return (
+            f"a shift would hardly bring it nearer to {others} ({value} times, more than {limit})"
+        )
     if reason.name == "agreement" and level is Level.NO_EFFECT:
         return f"its centres do not agree on a displacement ({value}, at least {limit})"
     if reason.name == "agreement":

@@ -31,6 +31,7 @@ HEADINGS = {
     "evidence": "evidence",
     "support": "support",
     "chance": "chance",
+    "gain": "gain",
     "smooth": "smooth",
     "composition": "composition\ndiffers",
     "removed": "removed",

@@ -37,6 +37,7 @@ COLUMNS: dict[str, tuple[str, str, str]] = {
     ),
     "support": ("support", "how well its geometry fits the others", "{:.2f}"),
     "chance": ("chance", "how well turned copies of it fit the others", "{:.2f}"),
+    "gain": ("gain", "how many times better it meets the others than without its shift", "{:.2f}"),
     "smooth": (
         "smooth",
         "how far neighbouring centres agree on more than a shift, over what chance gives",

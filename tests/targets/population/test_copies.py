@@ -56,10 +56,11 @@ def test_support(seed, P, away):
     mass = rng.uniform(0.5, 50.0, K) * (rng.random(K) < 0.9)
     total = mass[:, None] * 2.0 * rng.normal(size=(K, d))
     turning, temperatures = Turning.of(*covariances(seed, d)), np.array([2.0, 0.7, 0.3, 0.3])
-    found = supported(x, n, Sums(mass, total), turning, 3, temperatures, 1.3)
+    unmoved = x + rng.normal(size=d)
+    found = supported(x, unmoved, n, Sums(mass, total), turning, 3, temperatures, 1.3)
     copies = turning.copies(x - n @ x / n.sum(), 3)
     rest = list(zip(mass.tolist(), total, strict=True))
-    expected = oracles.support(x, n.tolist(), rest, copies, temperatures, 1.3)
+    expected = oracles.support(x, unmoved, n.tolist(), rest, copies, temperatures, 1.3)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)  # single precision
     assert 0.0 <= found.support <= 1.0
 
@@ -70,8 +71,9 @@ def test_a_batch_has_all_support_of_itself_and_its_copies_have_not():
     turning = Turning.of(np.eye(4), np.cov(x.T))
     for shift in (0.0, 40.0):
         rest = Sums(n, n[:, None] * (x + shift))
-        found = supported(x, n, rest, turning, 8, np.array([2.0, 0.3, 0.3]), 4.0)
+        found = supported(x, x, n, rest, turning, 8, np.array([2.0, 0.3, 0.3]), 4.0)
         assert found.support > 0.99
+        assert found.gain == pytest.approx(1.0) if shift == 0.0 else found.gain > 10.0
         assert found.chance < 0.5
         assert found.evidence > 2.0
 
@@ -80,12 +82,28 @@ def test_a_batch_has_all_support_of_itself_and_its_copies_have_not():
 def test_nothing_to_compare_with_is_no_support(mass, P):
     turning = Turning.of(np.eye(2), np.eye(2))
     rest = Sums(np.array(mass), np.ones((2, 2)))
-    found = supported(np.ones((P, 2)), np.ones(P), rest, turning, 2, np.array([0.3]), 1.0)
-    assert found == (0.0, 0.0)
+    x = np.ones((P, 2))
+    found = supported(x, x, np.ones(P), rest, turning, 2, np.array([0.3]), 1.0)
+    assert found == (0.0, 0.0, 0.0)
     assert found.evidence < 0.01
+    assert found.gain == 1.0
+
+
+def test_one_region_that_meets_another_is_no_support():
+    """Two distinct regions must meet two others: any one of them can be laid on any other."""
+    rng = np.random.default_rng(2)
+    near, far = 3.0 * rng.normal(size=(2, 4, 3)) + np.array([[[0.0] * 3], [[50.0] * 3]])
+    x, n, temperatures = np.r_[near, far], np.full(8, 20.0), np.array([0.3])
+    turning = Turning.of(np.eye(3), np.cov(x.T))
+    both = Sums(n, n[:, None] * x)
+    one = Sums(n, n[:, None] * np.r_[near, far + 200.0])
+    whole, half = (supported(x, x, n, rest, turning, 1, temperatures, 1.0) for rest in (both, one))
+    assert whole.before > 0.9
+    assert half.before < 0.1 * whole.before
 
 
 def test_evidence_is_support_over_chance_and_poor_support_counts_less():
-    assert Support(0.81, 0.3).evidence == pytest.approx(0.81 * 0.9 / 0.3)
-    assert Support(0.2, 0.1).evidence < Support(0.8, 0.4).evidence
-    assert np.isfinite(np.log(Support(0.0, 0.0).evidence))
+    assert Support(0.81, 0.3, 0.0).evidence == pytest.approx(0.81 * 0.9 / 0.3)
+    assert Support(0.2, 0.1, 0.0).evidence < Support(0.8, 0.4, 0.0).evidence
+    assert Support(0.6, 0.2, 0.5).gain == pytest.approx(1.2)
+    assert np.isfinite(np.log(Support(0.0, 0.0, 0.0).evidence))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import population_oracles as oracles
-from scbatchprox import BatchProx, Decision, PopulationTarget
+from scbatchprox import BatchProx, Decision, PopulationSettings, PopulationTarget
 
 D, SEP = 10, 7.0
 #: The distance of any two types.
@@ -97,6 +97,42 @@ class TestNothingToRemove:
         assert model.evidence_.composition.tolist() == [0.0, 0.0]
 
 
+class TestNothingIsACompetitor:
+    """A batch that meets the others as well where it is has no reason to move."""
+
+    def test_gain_is_named_where_it_decides(self):
+        stayed = 0
+        for seed in range(8):
+            Z, _ = one_batch(seed, (300, 200, 160, 120, 80))
+            batch = np.random.default_rng(seed).integers(0, 4, len(Z))
+            model = fitted(Z, batch)
+            check_decisions(model, Z, batch)
+            found = model.evidence_
+            gained = ~np.isnan(found.gain)
+            stays = found.decision == Decision.NO_EFFECT
+            limit = PopulationTarget().settings.better
+            assert (found.gain[gained & stays] <= limit).all()
+            assert (found.gain[gained & ~stays] > limit).all()
+            stayed += np.array_equal(model.transform(Z, batch=batch), Z)
+        assert stayed >= 7
+
+    def test_without_it_random_parts_move(self):
+        """The same parts with ``better=0`` are shifted by chance: so it is this limit that holds them."""
+        settings = PopulationSettings(better=0.0, agreement=0.0)
+        moved = 0
+        for seed in range(4):
+            Z, _ = one_batch(seed)
+            batch = np.random.default_rng(seed).integers(0, 2, len(Z))
+            held = PopulationSettings(agreement=0.0)
+            free, kept = (
+                fitted(Z, batch, target=PopulationTarget(settings=one)).transform(Z, batch=batch)
+                for one in (settings, held)
+            )
+            moved += not np.array_equal(free, Z)
+            np.testing.assert_array_equal(kept, Z)
+        assert moved >= 2
+
+
 #: Types and cells of batches, the last of which is shifted.
 SHARED = {
     "all": ([[0, 1, 2, 3, 4]] * 2, 80),
@@ -154,7 +190,7 @@ class TestShifts:
 
     def test_with_given_populations(self):
         """Labels of finer groups than types: every batch has as many."""
-        Z, batch, kind, shift = shifted(4, [[0, 1, 2, 3, 4, 5]] * 2, 3.0)
+        Z, batch, kind, shift = shifted(4, [[0, 1, 2, 3, 4, 5]] * 2, 5.0)
         model = fitted(Z, batch, population=kind)
         assert len(model.shift_) == 12
         moved = check_decisions(model, Z, batch) - Z

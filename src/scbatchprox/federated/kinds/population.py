@@ -7,8 +7,8 @@ are dissolved. What is added over sites:
   space, and twice for each of K centres, the cells of its populations and the sum of their positions;
 - in a round, for each centre, the weight of the populations there and their weighted positions, once for
   weights and once for the nearest centre, :math:`2 K (d + 1)` numbers, and four for the trace;
-- to look for evidence, the cells at each centre, and squares within regions and within batches,
-  :math:`K + 2 d^2` numbers, then up to d sums of third powers;
+- to look for evidence, the cells at each centre, the shifts of batches, and squares within regions and
+  within batches, :math:`K + 1 + d + 2 d^2` numbers, then up to d sums of third powers;
 - a few scalars, by which all sites decide the same.
 
 A region or centre with one population shows its mean to all who can read the sums: see

@@ -6,8 +6,11 @@ fit that of the other batches. The control is the batch itself, turned at random
 orthogonal in the metric of the covariance within regions: a blob keeps its shape, and only the geometry
 between regions breaks. Every copy gets the same search as the batch.
 
-*Support* is the mean over centres of how well both sides meet there. Each centre counts once, so that a large
-blob is not all the evidence. *Chance* is the mean support of the copies.
+*Support* says how well both sides meet at *pairs* of centres, and pairs count by their distance: any blob can
+be laid on another one, but two distinct regions meet two others only if the way between them is the same.
+Each centre counts once, so that a large blob is not all the evidence. *Chance* is the mean support of the
+copies. *Before* is the support of the batch without its displacement: who meets others as well where it is,
+has no reason to move.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 
 from ...kernels.arrays import Floats
 from .axes import principal_axes
-from .meeting import mutual_weights, pull_weight
+from .meeting import TINY, mutual_weights, pull_weight, squares
 from .sums import NONE, Sums
 
 __all__ = ["Support", "Turning", "supported"]
@@ -68,10 +71,11 @@ class Turning(NamedTuple):
 
 
 class Support(NamedTuple):
-    """How well a batch meets the others, and how well turned copies of it do."""
+    """How well a batch meets the others, how well turned copies of it do, and how well it did unmoved."""
 
     support: float
     chance: float
+    before: float
 
     @property
     def evidence(self) -> float:
@@ -79,9 +83,15 @@ class Support(NamedTuple):
         support, chance = max(self.support, LEAST), max(self.chance, LEAST)
         return support * math.sqrt(support) / chance
 
+    @property
+    def gain(self) -> float:
+        """The support over that without the displacement."""
+        return max(self.support, LEAST) / max(self.before, LEAST)
+
 
 def supported(
     x: Floats,
+    unmoved: Floats,
     cells: Floats,
     rest: Sums,
     turning: Turning,
@@ -91,27 +101,32 @@ def supported(
 ) -> Support:
     """Support of one batch with populations at ``x`` (P, d), by the sums of all others (K).
 
+    ``unmoved`` (P, d) is where they would be without the displacement of the batch.
     The batch and every copy search from the place where the batch is, and from the mean of the others.
     """
     here = rest.mass > NONE
     if not here.any() or len(x) < 2:
-        return Support(0.0, 0.0)
+        return Support(0.0, 0.0, 0.0)
     mass, centres = rest.mass[here], rest.mean[here]
     share, mean = mass / mass.sum(), cells @ x / cells.sum()
-    common = share @ centres
+    common, apart = share @ centres, np.sqrt(squares(centres, centres))
+    np.fill_diagonal(apart, 0.0)  # not the root of rounding
     # Single precision is exact enough for a comparison with chance, and takes half the time.
     single: list[Any] = [
         part.astype(np.float32)
-        for part in (turning.copies(x - mean, n_copies), cells, centres, share)
-    ]
-    copies, cells, centres, share = single
+        for part in (
+            turning.copies(x - mean, n_copies), unmoved[None], cells, centres, share, apart,
+        )
+    ]  # fmt: skip
+    copies, stay, cells, centres, share, apart = single
     best: Floats = np.zeros(len(copies))
     for start in (mean.astype(np.float32), common.astype(np.float32)):
         y = _searched(copies + start, cells, centres, temperatures, unit)
-        best = np.maximum(best, _meeting(y, cells, centres, share, temperatures[-1], unit))
+        best = np.maximum(best, _meeting(y, cells, centres, share, apart, temperatures[-1], unit))
         if ((mean - common) ** 2).sum() < unit:
             break  # a search from there finds the same
-    return Support(float(best[0]), float(best[1:].mean()))
+    (before,) = _meeting(stay, cells, centres, share, apart, temperatures[-1], unit)
+    return Support(float(best[0]), float(best[1:].mean()), float(before))
 
 
 def _searched(
@@ -129,9 +144,15 @@ def _searched(
 
 
 def _meeting(
-    y: Floats, cells: Floats, centres: Floats, share: Floats, temperature: float, unit: float
+    y: Floats,
+    cells: Floats,
+    centres: Floats,
+    share: Floats,
+    apart: Floats,
+    temperature: float,
+    unit: float,
 ) -> Floats:
-    """(T,) mean over centres of how well copies meet the others there."""
+    """(T,) how well copies meet the others at pairs of centres: the root of a mean of products."""
     near, W = mutual_weights(y, cells, centres, unit * temperature)
     own = _sums(W, cells, y)
     n = cells.sum()
@@ -140,7 +161,8 @@ def _meeting(
     of_those_there = np.minimum(both / np.maximum(present + share, NONE), 1.0)
     balance = 4.0 * matched * share / np.maximum(both, NONE) ** 2
     close = pull_weight(centres - own.mean, unit)
-    found: Floats = (of_those_there * balance * close).mean(1)
+    met = of_those_there * balance * close
+    found: Floats = np.sqrt(np.einsum("tk,tk->t", met @ apart, met) / max(apart.sum(), TINY))
     return found
 
 

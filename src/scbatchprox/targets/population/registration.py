@@ -195,6 +195,7 @@ class _Found:
 
     look: Look
     evidence: Floats  # (B,)
+    gain: Floats  # (B,) NaN for batches that had no shift
     alone: np.ndarray  # (B,) batches without evidence
     together: bool
     smooth: bool
@@ -205,26 +206,28 @@ def _registered(
 ) -> Rounds[_Found]:
     """Shift batches, look whether there is evidence, and add a smooth part where there is."""
     limit, B = run.settings.evidence, run.active.size
-    evidence, alone_ = np.full(B, np.nan), np.zeros(B, bool)
+    evidence, gain, alone_ = np.full(B, np.nan), np.full(B, np.nan), np.zeros(B, bool)
     begin = yield from _start(run, rounds)
     run.follow(begin)
     for _ in range(LOOKS):
-        run.shift = np.where(run.active[:, None], begin.shift, 0.0)
+        run.shift = np.where((run.active & ~run.held)[:, None], begin.shift, 0.0)
         yield from run.settle(rounds)
         look = yield from run.look()
-        found = np.array([support.evidence for support in look.support])
-        found, together = yield from _compared(run, found, consensus)
+        found, gained, together = yield from _compared(run, look, consensus)
+        shifted = run.active & (run.shift != 0).any(1)
         evidence = np.where(run.active, found, evidence)
+        gain = np.where(shifted, gained, gain)
         enough = limit / 2.0 if together else limit
         # Whoever is helped by the others must still fit them better than turned copies do.
         no_better = np.array([one.support <= one.chance for one in look.support])
         refused = run.active & ((found <= enough) | (no_better & together)) & (not force)
-        (n_refused,) = yield np.array([float(refused.sum())])
-        if not n_refused:
+        held = shifted & ~refused & (gained <= run.settings.better) & (not force)
+        n_refused, n_held = yield np.array([float(refused.sum()), float(held.sum())])
+        if not n_refused + n_held:
             break
         alone_ |= refused
-        run.active = run.active & ~refused
-        run.shift = np.where(run.active[:, None], run.shift, 0.0)
+        run.active, run.held = run.active & ~refused, run.held | held
+        run.shift = np.where((run.active & ~run.held)[:, None], run.shift, 0.0)
         (left,) = yield np.array([float(run.active.sum())])
         if left < (1 if consensus else 2):
             alone_ |= run.active
@@ -242,7 +245,7 @@ def _registered(
     moving = run.active & (look.smooth.z > 0) & smooth
     if smooth:
         yield from run.smooth(rounds, moving)
-    return _Found(look, evidence, alone_, together, smooth)
+    return _Found(look, evidence, gain, alone_, together, smooth)
 
 
 def _start(run: Run, rounds: int) -> Rounds[Run]:
@@ -270,20 +273,21 @@ def _start(run: Run, rounds: int) -> Rounds[Run]:
 
 
 def _compared(
-    run: Run, evidence: Floats, consensus: Consensus | None
-) -> Rounds[tuple[Floats, bool]]:
-    """The evidence on each batch, and whether all have it together: in the geometric mean.
+    run: Run, look: Look, consensus: Consensus | None
+) -> Rounds[tuple[Floats, Floats, bool]]:
+    """The evidence on each batch, its gain, and whether all have evidence together: in the geometric mean.
 
-    Two batches have one geometry to compare, so they have the same evidence.
+    Two batches have one geometry to compare, so they have the same evidence and the same gain.
     """
+    both = np.array([(one.evidence, one.gain) for one in look.support]).reshape(-1, 2)
     if consensus is not None:
-        return evidence, consensus.together
-    logs = np.log(evidence[run.active])
-    total, number = (yield np.array([logs.sum(), float(logs.size)])).tolist()
-    mean = math.exp(total / max(number, 1.0))
+        return both[:, 0], both[:, 1], consensus.together
+    logs = np.log(both[run.active])
+    *totals, number = (yield np.array([*logs.sum(0), float(len(logs))])).tolist()
+    evidence, gain = np.exp(np.array(totals) / max(number, 1.0)).tolist()
     if number == 2:
-        return np.full_like(evidence, mean), False
-    return evidence, mean > run.settings.evidence
+        return np.full(len(both), evidence), np.full(len(both), gain), False
+    return both[:, 0], both[:, 1], evidence > run.settings.evidence
 
 
 def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Registered:
@@ -291,7 +295,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
     weak = found.evidence <= run.settings.evidence
     decision = np.where(moved, np.where(weak, Decision.WEAK, Decision.REMOVED), Decision.NO_EFFECT)
     decision = np.where(found.alone, Decision.ALONE, decision)
-    support, chance = np.array(found.look.support, float).reshape(-1, 2).T
+    support, chance, _ = np.array(found.look.support, float).reshape(-1, 3).T
     numbers = {
         "matched": run.matched,
         "agreement": run.agreement,
@@ -299,6 +303,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
         "evidence": found.evidence,
         "support": support,
         "chance": chance,
+        "gain": found.gain,
         "composition": found.look.composition,
     }
     return Registered(

@@ -76,6 +76,8 @@ class Run:
     ----------
     active
         (B,) batches that take part in the consensus. Others do not move.
+    held
+        (B,) batches that take part, but have no shift.
     start, shift
         (B, d) displacements of whole batches: where the identity term pulls them to, and now.
     fields
@@ -97,7 +99,7 @@ class Run:
         self.batches, self.settings, self.strengths = batches, settings, strengths
         self.fixed = fixed
         B, d = batches.n_cells.size, batches.stacks[0].x.shape[2]
-        self.active = np.ones(B, bool)
+        self.active, self.held = np.ones(B, bool), np.zeros(B, bool)
         self.shift = np.zeros((B, d)) if shift is None else shift.copy()
         # The identity term shortens a start once, by the evidence of all cells of the batch. If it pulled a
         # distant batch to zero in every round, the batch would lose the others again.
@@ -166,17 +168,21 @@ class Run:
         """Compare every batch with the others, and with turned copies of itself."""
         centres = yield from self._seeded()
         counts = self._counts(centres)
-        more = [self._active(counts), *(self._covariances(centres) if self.fixed is None else [])]
-        found = yield from self._exchange(centres, self.settings.temperature, more)
-        everyone, *covariances = found.more
-        if self.fixed is not None:
-            everyone = everyone + self.fixed.cells
+        more = [self._active(counts)]
         if self.fixed is None:
+            more += [self._weighted_shift().sum(0), *self._covariances(centres)]
+        found = yield from self._exchange(centres, self.settings.temperature, more)
+        everyone, *other = found.more
+        if self.fixed is None:
+            all_shifts, *covariances = other
             turning = Turning.of(*covariances)
             (skew,) = yield from _summed([self._skew(found.positions, turning)])
             turning = turning.signed(skew)
+            unmoved = self._unmoved(all_shifts)
         else:
-            turning = self.fixed.turning
+            everyone, turning, unmoved = (
+                everyone + self.fixed.cells, self.fixed.turning, self._unmoved(),
+            )  # fmt: skip
         last, n_copies = self.settings.temperature, self._n_copies()
         temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
 
@@ -186,6 +192,7 @@ class Run:
             real = stack.cells[i] > 0
             return supported(
                 found.positions[s][i, real],
+                unmoved[s][i, real],
                 stack.cells[i, real],
                 found.all_sums.without(Sums(own.mass[i], own.total[i])),
                 turning,
@@ -245,6 +252,23 @@ class Run:
         sums, there = found.all_sums, found.all_sums.mass > NONE
         return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
 
+    def _weighted_shift(self) -> Floats:
+        """(B, 1 + d) cells of the batches that take part, and the sum of their shifts."""
+        n = (self.batches.n_cells * self.active)[:, None]
+        return np.concatenate([n, n * self.shift], axis=1)
+
+    def _unmoved(self, all_shifts: Floats | None = None) -> list[Floats]:
+        """For each stack, (b, P, d) where populations would be if their batch had only moved like the others.
+
+        ``all_shifts`` (1 + d) is the sum over batches of :meth:`_weighted_shift`. A consensus does not move.
+        """
+        moved = np.zeros_like(self.shift)
+        if all_shifts is not None:
+            rest = all_shifts - self._weighted_shift()
+            moved = rest[:, 1:] / np.maximum(rest[:, :1], NONE)
+        parts = zip(self.batches.stacks, self.batches.in_stacks(moved), strict=True)
+        return [stack.x + own[:, None] for stack, own in parts]
+
     def _n_copies(self) -> int:
         """Copies of each batch: fewer among many batches, which have evidence together."""
         most = self.settings.copies
@@ -290,7 +314,8 @@ class Run:
         needed = yield from self._needed(limit, goals)
         start = self.start
         new = start + self.strengths.shrunk(weight[:, None], goal - start, self.shift - start)
-        self.shift = np.where((self.active & (self.agreement > needed))[:, None], new, 0.0)
+        moving = self.active & ~self.held & (self.agreement > needed)
+        self.shift = np.where(moving[:, None], new, 0.0)
         return centres
 
     def _needed(self, limit: float, goals: list[Goals]) -> Rounds[float | Floats]:

@@ -36,8 +36,9 @@ class PopulationSettings(Changed):
         First and last temperature at which populations are matched to centres, in units of the squared
         spacing of centres. The first is so high that a batch sees more than its nearest centres.
     better
-        Batches start from a common mean instead of their own positions only if this many times more of
-        their cells are matched from there.
+        To leave a batch where it is is the default. It keeps a shift only if it then meets the others this
+        many times better, and batches start from a common mean only if this many times more of their cells
+        are matched from there.
     agreement
         How many times its chance spread the agreement of the centres must be, for a shift or a smooth part.
     evidence
@@ -65,9 +66,9 @@ class PopulationSettings(Changed):
     most_centres: int = 64
     hot: float = 2.0
     temperature: float = 0.3
-    better: float = 1.5
+    better: float = 1.25
     agreement: float = 2.5
-    evidence: float = 1.0
+    evidence: float = 1.3
     copies: int = 32
     prior: float = 0.2
 
