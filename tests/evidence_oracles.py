@@ -200,6 +200,17 @@ def field(x, goal, weight, v, length2, prior, damping):
     return F @ np.linalg.lstsq(rows, right, rcond=None)[0]
 
 
+def about_neighbours(z, x, n, length2):
+    """Values z of populations at x, less the mean of their neighbours: nearer and larger ones count more."""
+    found = []
+    for p in range(len(x)):
+        weight = [
+            m * np.exp(-distance2(x[p], q) / (2.0 * length2)) for q, m in zip(x, n, strict=True)
+        ]
+        found.append(z[p] - sum(w * u for w, u in zip(weight, z, strict=True)) / sum(weight))
+    return np.array(found)
+
+
 def population_goals(y, v, W, own, all_sums, width):
     """For each population, where the centres pull it, and how much of it is matched."""
     rest, found = without(all_sums, own), []

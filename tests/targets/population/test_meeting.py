@@ -10,7 +10,7 @@ from scbatchprox.core.exchange import alone
 from scbatchprox.targets.population import field, run
 from scbatchprox.targets.population.agreement import shift_agreement, smooth_agreement
 from scbatchprox.targets.population.batches import Batches, Everyone
-from scbatchprox.targets.population.field import Strengths, smooth_field
+from scbatchprox.targets.population.field import Strengths, smooth_field, without_contraction
 from scbatchprox.targets.population.meeting import Goals, Stack, composition
 from scbatchprox.targets.population.run import Run
 from scbatchprox.targets.population.settings import PopulationSettings
@@ -171,6 +171,25 @@ def test_the_smooth_field_is_that_of_least_squares(seed, kind, temperature, prio
         expected = oracles.field(world.x[b], goal, weight, world.v[b], length2, prior, damping)
         np.testing.assert_allclose(found[b, :P], expected, rtol=0, atol=1e-6)
         assert not found[b, P:].any()
+
+
+@given(SEEDS, KINDS, st.sampled_from([-0.4, 0.0, 0.4]))
+def test_a_field_does_not_bring_neighbours_nearer(seed, kind, stretch):
+    world = World(seed, kind)
+    v = [v + stretch * x for v, x in zip(world.v, world.x, strict=True)]
+    found = without_contraction(world.stack, world.padded(v, -2.0), world.unit)
+    for b, (x, n) in enumerate(zip(world.x, world.n, strict=True)):
+        about, moved = (
+            oracles.about_neighbours(z, x, n, field.LENGTH * world.unit) for z in (x, v[b])
+        )
+        size = sum(m * a @ a for m, a in zip(n, about, strict=True))
+        along = sum(m * a @ u for m, a, u in zip(n, about, moved, strict=True))
+        part = along / size if size > 1e-9 else 0.0
+        np.testing.assert_allclose(found[b, : len(x)], v[b] - min(part, 0.0) * about, atol=1e-8)
+        assert not found[b, len(x) :].any()
+    shifts = np.ones_like(world.stack.x)  # of whole batches: nothing comes nearer
+    kept = without_contraction(world.stack, shifts, world.unit)
+    np.testing.assert_allclose(kept[world.stack.cells > 0], 1.0, rtol=1e-12)
 
 
 @given(SEEDS, KINDS)

@@ -117,8 +117,8 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
         columns=["constant", "value"],
     )
     notes = [
-        "Each row changes one constant of PopulationSettings; whole numbers are rounded. Means over data sets "
-        f"of at most {settings.max_cells:,} cells.",
+        "Each row changes one constant of PopulationSettings; whole numbers are rounded. Means over data "
+        f"sets of at most {settings.max_cells:,} cells.",
         MEANINGS,
         "The constants were chosen on these sets: the table shows how much scores depend on a choice, not "
         "how good the choice is.",

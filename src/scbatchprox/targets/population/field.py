@@ -7,6 +7,9 @@ The field :math:`v` of a batch is the shift of its populations beyond the shift 
 
 in the norm of the process. :math:`g_p` is where the centres of population p pull it, :math:`w_p` how much of
 it is matched. So unmatched populations follow their batch and their neighbours.
+
+Neighbouring populations of a batch are pulled to the same few means, so the field also brings them nearer to
+each other. That part of it is no batch effect, and is taken back: see :func:`without_contraction`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from ...kernels.arrays import Floats
 from .meeting import Met, Stack, pull_weight, squares
 from .sums import NONE, Sums
 
-__all__ = ["Strengths", "smooth_field"]
+__all__ = ["Strengths", "smooth_field", "without_contraction"]
 
 #: Squared length of the field, in units of the squared spacing of centres.
 LENGTH = 4.0
@@ -60,8 +63,7 @@ def smooth_field(
     weight = met.weight * strength[:, None]
     matched = weight.sum(2)
     goal = v + np.matmul(weight, pull) / np.maximum(matched, NONE)[..., None]
-    x = stack.x - stack.means()[:, None]
-    kernel = 1.0 + np.exp(squares(x, x) / (-2.0 * LENGTH * unit))
+    kernel = 1.0 + _nearness(stack, unit)
     # Populations count by their cells; the weight of a batch is its number of populations.
     matched = matched * stack.share * (stack.cells > 0).sum(1, keepdims=True)
     noise = by.prior + by.damping
@@ -71,3 +73,27 @@ def smooth_field(
     A[:, index, index] += max(noise, NONE)
     found = before + np.matmul(kernel, np.linalg.solve(A, matched[..., None] * (goal - before)))
     return np.where(stack.cells[..., None] > 0, found, 0.0)
+
+
+def without_contraction(stack: Stack, v: Floats, unit: float) -> Floats:
+    r"""(b, P, d) fields that do not bring neighbouring populations nearer to each other.
+
+    With :math:`x'` and :math:`v'` the positions and displacements about the mean of the neighbours, the field
+    contracts by :math:`a = \sum n\, v' \cdot x' / \sum n\, \lVert x' \rVert^2`, if that is below zero. It
+    becomes :math:`v - a x'`.
+    """
+    near = _nearness(stack, unit) * stack.cells[:, None]
+    near /= np.maximum(near.sum(2, keepdims=True), NONE)
+    about, moved = stack.x - np.matmul(near, stack.x), v - np.matmul(near, v)
+    along = np.einsum("bp,bpd,bpd->b", stack.cells, moved, about)
+    size = np.einsum("bp,bpd,bpd->b", stack.cells, about, about)
+    contraction = np.minimum(along / np.maximum(size, NONE), 0.0)
+    found = v - contraction[:, None, None] * about
+    return np.where(stack.cells[..., None] > 0, found, 0.0)
+
+
+def _nearness(stack: Stack, unit: float) -> Floats:
+    """(b, P, P) how near populations of a batch are to each other, 1 at the same place."""
+    x = stack.x - stack.means()[:, None]
+    found: Floats = np.exp(squares(x, x) / (-2.0 * LENGTH * unit))
+    return found

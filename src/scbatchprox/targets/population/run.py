@@ -18,7 +18,7 @@ from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreem
 from .axes import principal_axes
 from .batches import Batches
 from .copies import Support, Turning, supported
-from .field import Strengths, smooth_field
+from .field import Strengths, smooth_field, without_contraction
 from .meeting import Goals, Met, composition, spacing
 from .settings import PopulationSettings
 from .sums import NONE, Sums, added
@@ -232,6 +232,8 @@ class Run:
                         self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
                         found.unit, width, self.strengths,
                     )  # fmt: skip
+                    if count == len(temperatures) - 1:
+                        v = without_contraction(self.batches.stacks[s], v, found.unit)
                     # A field that is rounding only is none.
                     part = part & (np.abs(v).max((1, 2)) > NONE)
                     self.fields[s] = np.where(part[:, None, None], v, 0.0)
