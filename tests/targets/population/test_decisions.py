@@ -361,3 +361,13 @@ class TestWeights:
         Z, batch, _, _ = shifted(8, [[0, 1, 2, 3]] * 3, 3.0)
         whole, half = (fitted(Z, batch, strength=s).transform(Z, batch=batch) for s in (1.0, 0.5))
         np.testing.assert_allclose(half - Z, 0.5 * (whole - Z), atol=1e-10)
+
+
+def test_many_shifted_batches_have_no_smooth_part():
+    """Means of populations vary between samples by more than their cells tell: that is no smooth part."""
+    rng = np.random.default_rng(0)
+    shifts = [oracles.direction(rng, 40, 5.0) for _ in range(20)]
+    Z, batch, _ = oracles.typed_cells(rng, [range(12)] * 20, shifts, n=80, d=40)
+    found = fitted(Z, batch).evidence_
+    assert (found.decision == Decision.REMOVED).all()
+    assert found.smooth.mean() < 0

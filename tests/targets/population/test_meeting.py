@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import evidence_oracles as oracles
 from scbatchprox.core.exchange import alone
 from scbatchprox.targets.population import field, run
-from scbatchprox.targets.population.agreement import shift_agreement, smooth_agreement
+from scbatchprox.targets.population.agreement import CHOSEN, shift_agreement, smooth_agreement
 from scbatchprox.targets.population.batches import Batches, Everyone
 from scbatchprox.targets.population.field import Strengths, smooth_field, without_contraction
 from scbatchprox.targets.population.meeting import Goals, Stack, composition
@@ -123,7 +123,7 @@ def test_goals_and_their_agreement(seed, kind, temperature):
         np.testing.assert_allclose(agreement.spread[b], spread, **CLOSE)
         if sum(oracles.shares(weight)) > 0.5 and 1 - max(oracles.shares(weight)) > 1e-6:
             np.testing.assert_allclose(shifts[b], expected, rtol=1e-8, atol=1e-9)
-        total, spread = oracles.smooth(weight, goal, noise, place, world.unit)
+        total, spread = oracles.smooth(weight, goal, CHOSEN * noise, place, world.unit)
         np.testing.assert_allclose(smooth.total[b], total, **CLOSE)
         np.testing.assert_allclose(smooth.spread[b], spread, **CLOSE)
 
@@ -148,7 +148,8 @@ def test_agreement_is_unbiased_for_the_squared_shift():
         assert (np.linalg.norm(found, axis=1) <= np.linalg.norm(mean, axis=1) + 1e-12).all()
         assert (np.einsum("td,td->t", found, mean) >= -1e-12).all()
         # Nothing is shared beyond the shift.
-        beyond = smooth_agreement(goals, 1.0).total
+        known = goals._replace(noise=goals.noise / CHOSEN)
+        beyond = smooth_agreement(known, 1.0).total
         assert abs(beyond.mean()) < 4.0 * beyond.std() / np.sqrt(T)
 
 

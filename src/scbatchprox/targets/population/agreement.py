@@ -20,6 +20,10 @@ from ...kernels.arrays import Floats
 from .meeting import Goals, squares
 from .sums import NONE
 
+#: Noise of the goals of neighbouring centres, as a multiple of what the cells of populations tell: k-means
+#: chose these cells to lie close. With 1, ten and more shifted batches of a thousand cells have a smooth part.
+CHOSEN = 2.0
+
 __all__ = ["Agreement", "most_agreement", "shift_agreement", "smooth_agreement"]
 
 
@@ -70,7 +74,7 @@ def smooth_agreement(goals: Goals, unit: float) -> Agreement:
     # The noise of goals about their weighted mean: (I - 1 w') V (I - w 1').
     Vw = np.einsum("bkl,bl->bk", goals.noise, w)
     wVw = np.einsum("bk,bk->b", w, Vw)
-    noise = goals.noise - Vw[:, :, None] - Vw[:, None] + wVw[:, None, None]
+    noise = CHOSEN * (goals.noise - Vw[:, :, None] - Vw[:, None] + wVw[:, None, None])
     kernel = np.exp(squares(goals.place, goals.place) / (-2.0 * unit))
     return _agreement(w, rest, noise, kernel)
 
