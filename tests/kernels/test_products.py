@@ -1,8 +1,5 @@
 """Matrix products over cells, compared with plain loops: k-means, nearest centres, moments, mixtures."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -275,27 +272,3 @@ class TestMixtures:
         np.testing.assert_allclose(
             out, doubles, rtol=0, atol=3e-6 if taken is np.float32 else 1e-12
         )
-
-
-SCRIPT = """
-import sys, numpy as np, scbatchprox
-from scbatchprox import BatchProx, diagnose
-rng = np.random.default_rng(0)
-for dtype in (np.float32, np.float64):
-    Z = (5.0 * rng.normal(size=(6, 8))[rng.integers(0, 6, 5000)] + rng.normal(size=(5000, 8))).astype(dtype)
-    batch = rng.choice(["a", "b", "c"], 5000)
-    model = BatchProx(target="population")
-    model.fit_transform(Z, batch=batch)
-    model.fit_transform(Z, batch=batch, out=np.empty_like(Z))
-    model.transform(Z, batch=batch, out=np.empty_like(Z))
-    model.partial_fit(Z[:900], batch=["d"] * 900)
-    model.partial_fit(Z[:90], batch=["a"] * 90)
-    diagnose(Z, batch, target="population")
-    BatchProx(target="population").fit_transform(Z, batch=batch, population=rng.integers(0, 9, 5000))
-print(*{"numba", "llvmlite"} & set(sys.modules))
-"""
-
-
-def test_the_population_target_does_not_import_numba():
-    run = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
-    assert run.stdout.split() == []

@@ -21,11 +21,16 @@ import scipy.sparse as sp
 
 from .arrays import Floats, Ints
 from .blocks import is_native, native, output_dtype
-from .kmeans import LEAST, padding
 from .runs import BLOCK_ROWS, Rows, blocks
 
 __all__ = ["Adder", "Centers", "Maps", "mixed_into", "sums_around"]
 
+#: From this many columns on, numpy's argmax uses vector instructions: 4 ms instead of 11 for 200,000 rows.
+VECTOR_COLUMNS = 64
+#: Up to this many columns, padding to ``VECTOR_COLUMNS`` takes longer than it saves.
+FEW_COLUMNS = 24
+#: The score of a padding column, which is never the largest.
+LEAST = np.finfo(np.float32).min
 #: Weights of a row with a sum below this are close to underflow: they are computed again, scaled.
 UNDERFLOW = 1e-20
 #: The smallest bandwidth that is divided by. With it, a cell follows its nearest centre only.
@@ -53,7 +58,9 @@ class Centers:
     @cached_property
     def padded(self) -> np.ndarray:
         """The table with padding columns, which are never nearest."""
-        more = np.zeros((len(self.table), padding(len(self.center))), np.float32)
+        K = len(self.center)
+        padding = VECTOR_COLUMNS - K if FEW_COLUMNS < K < VECTOR_COLUMNS else 0
+        more = np.zeros((len(self.table), padding), np.float32)
         more[-1] = LEAST
         return np.concatenate([self.table, more], axis=1)
 

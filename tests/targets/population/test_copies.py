@@ -48,6 +48,20 @@ def test_the_directions_are_those_between_regions():
     np.testing.assert_allclose(axes[:, 3:].T @ turning.into[:, :3], 0.0, atol=1e-8)
 
 
+def support_of_one(x, unmoved, n, rest, turning, n_copies, temperatures, unit):
+    """Of one batch, beside another one with more populations, whose centres are all there."""
+    P, K = len(x), len(rest.mass)
+    rng = np.random.default_rng(P)
+    beside = rng.normal(size=(P + 2, x.shape[1]))
+    places, before = (np.stack([np.r_[y, 0.0 * beside[:2]], beside]) for y in (x, unmoved))
+    cells = np.stack([np.r_[n, 0.0, 0.0], np.full(P + 2, 5.0)])
+    sums = Sums(
+        np.stack([rest.mass, np.ones(K)]), np.stack([rest.total, rng.normal(size=rest.total.shape)])
+    )
+    found = supported(places, before, cells, sums, turning, n_copies, temperatures, unit)
+    return Support(*(float(part[0]) for part in found))
+
+
 @given(SEEDS, st.integers(1, 12), st.sampled_from([0.0, 1.0, 25.0]))
 def test_support(seed, P, away):
     rng = np.random.default_rng(seed)
@@ -57,7 +71,7 @@ def test_support(seed, P, away):
     total = mass[:, None] * 2.0 * rng.normal(size=(K, d))
     turning, temperatures = Turning.of(*covariances(seed, d)), np.array([2.0, 0.7, 0.3, 0.3])
     unmoved = x + rng.normal(size=d)
-    found = supported(x, unmoved, n, Sums(mass, total), turning, 3, temperatures, 1.3)
+    found = support_of_one(x, unmoved, n, Sums(mass, total), turning, 3, temperatures, 1.3)
     copies = turning.copies(x - n @ x / n.sum(), 3)
     rest = list(zip(mass.tolist(), total, strict=True))
     expected = oracles.support(x, unmoved, n.tolist(), rest, copies, temperatures, 1.3)
@@ -71,7 +85,7 @@ def test_a_batch_has_all_support_of_itself_and_its_copies_have_not():
     turning = Turning.of(np.eye(4), np.cov(x.T))
     for shift in (0.0, 40.0):
         rest = Sums(n, n[:, None] * (x + shift))
-        found = supported(x, x, n, rest, turning, 8, np.array([2.0, 0.3, 0.3]), 4.0)
+        found = support_of_one(x, x, n, rest, turning, 8, np.array([2.0, 0.3, 0.3]), 4.0)
         assert found.support > 0.99
         assert found.gain == pytest.approx(1.0) if shift == 0.0 else found.gain > 10.0
         assert found.chance < 0.5
@@ -83,7 +97,7 @@ def test_nothing_to_compare_with_is_no_support(mass, P):
     turning = Turning.of(np.eye(2), np.eye(2))
     rest = Sums(np.array(mass), np.ones((2, 2)))
     x = np.ones((P, 2))
-    found = supported(x, x, np.ones(P), rest, turning, 2, np.array([0.3]), 1.0)
+    found = support_of_one(x, x, np.ones(P), rest, turning, 2, np.array([0.3]), 1.0)
     assert found == (0.0, 0.0, 0.0)
     assert found.evidence < 0.01
     assert found.gain == 1.0
@@ -97,7 +111,9 @@ def test_one_region_that_meets_another_is_no_support():
     turning = Turning.of(np.eye(3), np.cov(x.T))
     both = Sums(n, n[:, None] * x)
     one = Sums(n, n[:, None] * np.r_[near, far + 200.0])
-    whole, half = (supported(x, x, n, rest, turning, 1, temperatures, 1.0) for rest in (both, one))
+    whole, half = (
+        support_of_one(x, x, n, rest, turning, 1, temperatures, 1.0) for rest in (both, one)
+    )
     assert whole.before > 0.9
     assert half.before < 0.1 * whole.before
 

@@ -15,7 +15,6 @@ has no reason to move.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,29 +63,45 @@ class Turning(NamedTuple):
         return Turning(self.into * sign, self.back * sign[:, None])
 
     def copies(self, x: Floats, n_copies: int) -> Floats:
-        """(1 + n, P, d) positions of populations ``x`` (P, d) about their mean, and of turned copies."""
+        """(..., 1 + n, P, d) positions of populations ``x`` (..., P, d) about their mean, and copies."""
         q, rng = self.into.shape[1], np.random.default_rng(0)
         turns = np.linalg.qr(rng.normal(size=(n_copies, q, q)))[0] - np.eye(q)
-        return np.concatenate([x[None], x + (x @ self.into) @ turns @ self.back])
+        turned = (x @ self.into)[..., None, :, :] @ turns @ self.back
+        return np.concatenate([np.zeros_like(x)[..., None, :, :], turned], -3) + x[..., None, :, :]
 
 
 class Support(NamedTuple):
-    """How well a batch meets the others, how well turned copies of it do, and how well it did unmoved."""
+    """How well batches (b,) meet the others, how well turned copies do, and how well they did unmoved."""
 
-    support: float
-    chance: float
-    before: float
-
-    @property
-    def evidence(self) -> float:
-        r""":math:`s \sqrt{s} / c`: the support over that of copies; a poor support counts less."""
-        support, chance = max(self.support, LEAST), max(self.chance, LEAST)
-        return support * math.sqrt(support) / chance
+    support: Floats
+    chance: Floats
+    before: Floats
 
     @property
-    def gain(self) -> float:
-        """The support over that without the displacement."""
-        return max(self.support, LEAST) / max(self.before, LEAST)
+    def evidence(self) -> Floats:
+        r"""(b,) :math:`s \sqrt{s} / c`: the support over that of copies; a poor support counts less."""
+        support = np.maximum(self.support, LEAST)
+        return np.asarray(support * np.sqrt(support) / np.maximum(self.chance, LEAST))
+
+    @property
+    def gain(self) -> Floats:
+        """(b,) the support over that without the displacement."""
+        return np.asarray(np.maximum(self.support, LEAST) / np.maximum(self.before, LEAST))
+
+
+class _Others(NamedTuple):
+    """What copies of batches are compared with: the centres of the other batches, in single precision."""
+
+    centres: Floats  # (b, 1, K, d)
+    share: Floats  # (b, 1, K) of the cells of the others; 0 where none is
+    apart: Floats  # (b, K, K) distances of centres
+    absent: Floats  # (b, 1, 1, K) minus infinity where none is, else 0
+    cells: Floats  # (b, 1, P) of the populations of the batch itself
+    unit: float
+
+    def of(self, some: np.ndarray) -> _Others:
+        """For some of the batches (b,)."""
+        return _Others(*(part[some] for part in self[:-1]), self.unit)
 
 
 def supported(
@@ -99,73 +114,74 @@ def supported(
     temperatures: Floats,
     unit: float,
 ) -> Support:
-    """Support of one batch with populations at ``x`` (P, d), by the sums of all others (K).
+    """Support of batches with populations at ``x`` (b, P, d), by the sums of all others (b, K).
 
-    ``unmoved`` (P, d) is where they would be without the displacement of the batch.
+    ``unmoved`` (b, P, d) is where they would be without the displacement of their batch. Populations without
+    ``cells`` (b, P) are padding.
     The batch and every copy search from the place where the batch is, and from the mean of the others.
     """
     here = rest.mass > NONE
-    if not here.any() or len(x) < 2:
-        return Support(0.0, 0.0, 0.0)
-    mass, centres = rest.mass[here], rest.mean[here]
-    share, mean = mass / mass.sum(), cells @ x / cells.sum()
-    common, apart = share @ centres, np.sqrt(squares(centres, centres))
-    np.fill_diagonal(apart, 0.0)  # not the root of rounding
+    mass, centres = np.where(here, rest.mass, 0.0), np.where(here[..., None], rest.mean, 0.0)
+    share = mass / np.maximum(mass.sum(1, keepdims=True), NONE)
+    mean = np.einsum("bp,bpd->bd", cells / cells.sum(1, keepdims=True), x)
+    common = np.einsum("bk,bkd->bd", share, centres)
+    apart = np.sqrt(squares(centres, centres)) * (here[:, :, None] & here[:, None])
+    diagonal = np.arange(apart.shape[1])
+    apart[:, diagonal, diagonal] = 0.0  # not the root of rounding
     # Single precision is exact enough for a comparison with chance, and takes half the time.
     single: list[Any] = [
         part.astype(np.float32)
         for part in (
-            turning.copies(x - mean, n_copies), unmoved[None], cells, centres, share, apart,
+            centres[:, None], share[:, None], apart,
+            np.where(here, 0.0, -np.inf)[:, None, None], cells[:, None],
         )
     ]  # fmt: skip
-    copies, stay, cells, centres, share, apart = single
-    best: Floats = np.zeros(len(copies))
-    for start in (mean.astype(np.float32), common.astype(np.float32)):
-        y = _searched(copies + start, cells, centres, temperatures, unit)
-        best = np.maximum(best, _meeting(y, cells, centres, share, apart, temperatures[-1], unit))
-        if ((mean - common) ** 2).sum() < unit:
-            break  # a search from there finds the same
-    (before,) = _meeting(stay, cells, centres, share, apart, temperatures[-1], unit)
-    return Support(float(best[0]), float(best[1:].mean()), float(before))
+    others = _Others(*single, unit)
+    copies = turning.copies(x - mean[:, None], n_copies).astype(np.float32)
+    last = float(temperatures[-1])
+    best: Floats = np.zeros(copies.shape[:2])
+    # From nearer than the spacing of centres, a search from the mean of the others finds the same.
+    far = ((mean - common) ** 2).sum(1) >= unit
+    for start, some in ((mean, np.ones_like(far)), (common, far)):
+        if some.any():
+            part, begin = others.of(some), start[some].astype(np.float32)[:, None, None]
+            y = _searched(copies[some] + begin, part, temperatures)
+            best[some] = np.maximum(best[some], _meeting(y, part, last))
+    before = _meeting(unmoved[:, None].astype(np.float32), others, last)[:, 0]
+    compared = here.any(1) & ((cells > 0).sum(1) > 1)
+    numbers = (best[:, 0], best[:, 1:].mean(1), before)
+    return Support(*(np.where(compared, part, 0.0).astype(np.float64) for part in numbers))
 
 
-def _searched(
-    y: Floats, cells: Floats, centres: Floats, temperatures: Floats, unit: float
-) -> Floats:
-    """Positions (T, P, d) of copies, each shifted as its matched populations are pulled."""
+def _searched(y: Floats, others: _Others, temperatures: Floats) -> Floats:
+    """Positions (b, T, P, d) of copies, each shifted as its matched populations are pulled."""
     for temperature in temperatures:
-        _, W = mutual_weights(y, cells, centres, unit * temperature)
-        own = _sums(W, cells, y)
-        pull = centres - own.mean
-        weight = own.mass * pull_weight(pull, unit * temperature / temperatures[-1])
-        shift = np.einsum("tk,tkd->td", weight, pull)
-        y = y + (shift / np.maximum(weight.sum(1), NONE)[:, None])[:, None]
+        _, own = _met(y, others, temperature)
+        pull = others.centres - own.mean
+        weight = own.mass * pull_weight(pull, others.unit * temperature / temperatures[-1])
+        shift = np.einsum("...k,...kd->...d", weight, pull)
+        y = y + (shift / np.maximum(weight.sum(-1), NONE)[..., None])[..., None, :]
     return y
 
 
-def _meeting(
-    y: Floats,
-    cells: Floats,
-    centres: Floats,
-    share: Floats,
-    apart: Floats,
-    temperature: float,
-    unit: float,
-) -> Floats:
-    """(T,) how well copies meet the others at pairs of centres: the root of a mean of products."""
-    near, W = mutual_weights(y, cells, centres, unit * temperature)
-    own = _sums(W, cells, y)
-    n = cells.sum()
-    matched, present = own.mass / n, np.einsum("tpk,p->tk", near, cells) / n
+def _meeting(y: Floats, others: _Others, temperature: float) -> Floats:
+    """(b, T) how well copies meet the others at pairs of centres: the root of a mean of products."""
+    near, own = _met(y, others, temperature)
+    n, share = others.cells.sum(-1, keepdims=True), others.share
+    matched, present = own.mass / n, np.matmul(others.cells[..., None, :], near)[..., 0, :] / n
     both = matched + share
     of_those_there = np.minimum(both / np.maximum(present + share, NONE), 1.0)
     balance = 4.0 * matched * share / np.maximum(both, NONE) ** 2
-    close = pull_weight(centres - own.mean, unit)
+    close = pull_weight(others.centres - own.mean, others.unit)
     met = of_those_there * balance * close
-    found: Floats = np.sqrt(np.einsum("tk,tk->t", met @ apart, met) / max(apart.sum(), TINY))
+    total = np.maximum(others.apart.sum((1, 2)), TINY)[:, None]
+    found: Floats = np.sqrt(np.einsum("btk,btk->bt", np.matmul(met, others.apart), met) / total)
     return found
 
 
-def _sums(W: Floats, cells: Floats, y: Floats) -> Sums:
-    H = W * cells[:, None]
-    return Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y))
+def _met(y: Floats, others: _Others, temperature: float) -> tuple[Floats, Sums]:
+    """(b, T, P, K) how near centres are to populations, and the sums of copies at the centres."""
+    width = others.unit * temperature
+    near, W = mutual_weights(y, others.cells, others.centres, width, others.absent)
+    W *= others.cells[..., None]
+    return near, Sums(W.sum(-2), np.matmul(np.swapaxes(W, -1, -2), y))

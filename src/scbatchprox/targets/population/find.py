@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -76,7 +75,6 @@ def find_anchors(
     """
     k = n_populations(n_cells, settings)
     held = np.flatnonzero(sample.n > 0)
-    turn = Lock()
 
     def centers(b: int) -> Floats:
         cells = sample.of_batch(b).astype(np.float64)
@@ -87,7 +85,7 @@ def find_anchors(
                 raise overflow_error()
         X = _sorted_by_distance(cells).astype(np.float32)
         rng = np.random.default_rng(seed)
-        C = kmeans(X, np.ones(len(X)), int(k[b]), KMEANS_ROUNDS, rng, turn)
+        C = kmeans(X, np.ones(len(X)), int(k[b]), KMEANS_ROUNDS, rng)
         return np.asarray(origin + C.astype(np.float64))
 
     with one_numpy_thread():

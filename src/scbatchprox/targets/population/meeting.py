@@ -185,14 +185,17 @@ def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
 
 
 def mutual_weights(
-    y: Floats, cells: Floats, centres: Floats, width: float
+    y: Floats, cells: Floats, centres: Floats, width: float, absent: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """(..., P, K) how near each centre is to each population, and the weights :math:`W_{pk}`.
 
-    For populations at ``y`` (..., P, d) with ``cells`` (..., P), and centres (K, d).
+    For populations at ``y`` (..., P, d) with ``cells`` (..., P), and centres (..., K, d). Where ``absent``
+    (..., 1, K) is minus infinity there is no centre.
     """
     L = squares(y, centres)
     L *= -1.0 / width
+    if absent is not None:
+        L += absent
     near = softmax(L, -1)
     with np.errstate(divide="ignore"):  # padding has no cells
         L += np.log(cells)[..., None]

@@ -219,7 +219,7 @@ def _registered(
         gain = np.where(shifted, gained, gain)
         enough = limit / 2.0 if together else limit
         # Whoever is helped by the others must still fit them better than turned copies do.
-        no_better = np.array([one.support <= one.chance for one in look.support])
+        no_better = look.support.support <= look.support.chance
         refused = run.active & ((found <= enough) | (no_better & together)) & (not force)
         held = shifted & ~refused & (gained <= run.settings.better) & (not force)
         n_refused, n_held = yield np.array([float(refused.sum()), float(held.sum())])
@@ -279,15 +279,15 @@ def _compared(
 
     Two batches have one geometry to compare, so they have the same evidence and the same gain.
     """
-    both = np.array([(one.evidence, one.gain) for one in look.support]).reshape(-1, 2)
+    each = look.support.evidence, look.support.gain
     if consensus is not None:
-        return both[:, 0], both[:, 1], consensus.together
-    logs = np.log(both[run.active])
-    *totals, number = (yield np.array([*logs.sum(0), float(len(logs))])).tolist()
+        return *each, consensus.together
+    logs = [np.log(part[run.active]).sum() for part in each]
+    *totals, number = (yield np.array([*logs, float(run.active.sum())])).tolist()
     evidence, gain = np.exp(np.array(totals) / max(number, 1.0)).tolist()
     if number == 2:
-        return np.full(len(both), evidence), np.full(len(both), gain), False
-    return both[:, 0], both[:, 1], evidence > run.settings.evidence
+        return np.full_like(each[0], evidence), np.full_like(each[1], gain), False
+    return *each, evidence > run.settings.evidence
 
 
 def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Registered:
@@ -295,7 +295,7 @@ def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Regis
     weak = found.evidence <= run.settings.evidence
     decision = np.where(moved, np.where(weak, Decision.WEAK, Decision.REMOVED), Decision.NO_EFFECT)
     decision = np.where(found.alone, Decision.ALONE, decision)
-    support, chance, _ = np.array(found.look.support, float).reshape(-1, 3).T
+    support, chance, _ = found.look.support
     numbers = {
         "matched": run.matched,
         "agreement": run.agreement,

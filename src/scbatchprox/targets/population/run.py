@@ -36,6 +36,8 @@ FALLING = 0.6
 NEARLY = 0.9
 #: Copies of each of many batches.
 FEW_COPIES = 3
+#: Weights of copies that are computed at a time, so that they stay in the cache.
+CACHED = 1 << 18
 #: Temperatures of the search of a batch and its turned copies: so many that fall, and the last once more.
 SEARCH = 5
 
@@ -52,7 +54,7 @@ class Look(NamedTuple):
     """What a look at the batches found."""
 
     turning: Turning
-    support: list[Support]  # of each batch
+    support: Support  # (B,)
     smooth: Agreement  # (B,)
     composition: Floats  # (B,)
 
@@ -186,25 +188,23 @@ class Run:
         last, n_copies = self.settings.temperature, self._n_copies()
         temperatures = np.append(np.geomspace(self.settings.hot, last, SEARCH), last)
 
-        def support(item: tuple[int, int]) -> Support:
-            s, i = item
+        def support(item: tuple[int, slice]) -> Support:
+            s, some = item
             stack, own = self.batches.stacks[s], found.met[s].own
-            real = stack.cells[i] > 0
             return supported(
-                found.positions[s][i, real],
-                unmoved[s][i, real],
-                stack.cells[i, real],
-                found.all_sums.without(Sums(own.mass[i], own.total[i])),
+                found.positions[s][some],
+                unmoved[s][some],
+                stack.cells[some],
+                found.all_sums.without(Sums(own.mass[some], own.total[some])),
                 turning,
                 n_copies,
                 temperatures,
                 found.unit,
             )
 
-        members = self.batches.members
-        items = [(s, i) for s, group in enumerate(members) for i in range(group.size)]
-        each = parallel_map(support, items)
-        order = np.argsort(np.concatenate(members))
+        each = parallel_map(support, self._few_at_a_time(n_copies * len(centres)))
+        members = np.argsort(np.concatenate(self.batches.members))
+        supports = Support(*(np.concatenate(part)[members] for part in zip(*each, strict=True)))
         parts = [smooth_agreement(goals, found.unit) for goals in self._goals(found, found.unit)]
         total, spread = (self.batches.by_batch(list(part)) for part in zip(*parts, strict=True))
         compositions = [
@@ -212,8 +212,7 @@ class Run:
             for own, part, stack in zip(counts, self._parts(), self.batches.stacks, strict=True)
         ]
         return Look(
-            turning, [each[i] for i in order], Agreement(total, spread),
-            self.batches.by_batch(compositions),
+            turning, supports, Agreement(total, spread), self.batches.by_batch(compositions),
         )  # fmt: skip
 
     def smooth(self, rounds: int, moving: np.ndarray) -> Rounds[Self]:
@@ -270,6 +269,15 @@ class Run:
             moved = rest[:, 1:] / np.maximum(rest[:, :1], NONE)
         parts = zip(self.batches.stacks, self.batches.in_stacks(moved), strict=True)
         return [stack.x + own[:, None] for stack, own in parts]
+
+    def _few_at_a_time(self, n_weights: int) -> list[tuple[int, slice]]:
+        """Parts of stacks with about as many weights as stay in the cache, for so many of a population."""
+        return [
+            (s, slice(first, first + step))
+            for s, stack in enumerate(self.batches.stacks)
+            for step in [max(1, CACHED // (n_weights * stack.x.shape[1]))]
+            for first in range(0, len(stack.x), step)
+        ]
 
     def _n_copies(self) -> int:
         """Copies of each batch: fewer among many batches, which have evidence together."""
