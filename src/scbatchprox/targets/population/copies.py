@@ -21,7 +21,7 @@ import numpy as np
 
 from ...kernels.arrays import Floats
 from .axes import principal_axes
-from .meeting import TINY, mutual_weights, pull_weight, squares
+from .meeting import TINY, exponents, mutual_weights, pull_weight, squares
 from .sums import NONE, Sums
 
 __all__ = ["Support", "Turning", "supported"]
@@ -166,9 +166,9 @@ def _searched(y: Floats, others: _Others, temperatures: Floats) -> Floats:
 
 def _meeting(y: Floats, others: _Others, temperature: float) -> Floats:
     """(b, T) how well copies meet the others at pairs of centres: the root of a mean of products."""
-    near, own = _met(y, others, temperature)
+    present, own = _met(y, others, temperature)
     n, share = others.cells.sum(-1, keepdims=True), others.share
-    matched, present = own.mass / n, np.matmul(others.cells[..., None, :], near)[..., 0, :] / n
+    matched, present = own.mass / n, present / n
     both = matched + share
     of_those_there = np.minimum(both / np.maximum(present + share, NONE), 1.0)
     balance = 4.0 * matched * share / np.maximum(both, NONE) ** 2
@@ -180,8 +180,9 @@ def _meeting(y: Floats, others: _Others, temperature: float) -> Floats:
 
 
 def _met(y: Floats, others: _Others, temperature: float) -> tuple[Floats, Sums]:
-    """(b, T, P, K) how near centres are to populations, and the sums of copies at the centres."""
-    width = others.unit * temperature
-    near, W = mutual_weights(y, others.cells, others.centres, width, others.absent)
+    """(b, T, K) the cells that are nearest to each centre, and the sums of copies at the centres."""
+    L = exponents(y, others.centres, others.unit * temperature)
+    L += others.absent
+    W, present = mutual_weights(L, others.cells)
     W *= others.cells[..., None]
-    return near, Sums(W.sum(-2), np.matmul(np.swapaxes(W, -1, -2), y))
+    return present, Sums(W.sum(-2), np.matmul(np.swapaxes(W, -1, -2), y))

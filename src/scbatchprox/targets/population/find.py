@@ -23,7 +23,7 @@ FEWEST = 2
 #: Rounds of k-means.
 KMEANS_ROUNDS = 8
 #: Cells whose median is the origin for the distances in a batch.
-MEDIAN_CELLS = 500
+MEDIAN_CELLS = 100
 #: Squared distance of a cell from there, at most: k-means computes distances in float32.
 LARGEST = 1e37
 DEFAULTS = PopulationSettings()

@@ -28,6 +28,7 @@ __all__ = [
     "Met",
     "Stack",
     "composition",
+    "exponents",
     "mutual_weights",
     "pull_weight",
     "softmax",
@@ -37,6 +38,11 @@ __all__ = [
 
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
+#: Exponents of weights are at least this, by the bytes of a number: the squares of weights are then normal
+#: numbers, without which loops take twice as long.
+LOWEST = {4: -40.0, 8: -300.0}
+#: Sums of weights below this may be of such exponents only, and are computed again.
+UNSURE = {4: 1e-11, 8: 1e-110}
 #: A squared distance that is larger than the median by this factor counts as no larger.
 FAR = 16.0
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
@@ -49,6 +55,7 @@ class Met(NamedTuple):
 
     weight: Floats  # (b, P, K)
     own: Sums  # (b, K), (b, K, d)
+    nearest: np.ndarray  # (b, P) the centre that is nearest to each population
 
 
 class Goals(NamedTuple):
@@ -143,10 +150,12 @@ class Stack:
 
         Batches that are not ``part`` (b,) of the consensus count nothing.
         """
-        _, weight = mutual_weights(y, self.cells, centres, width)
+        L = exponents(y, centres, width)
+        weight, _ = mutual_weights(L, self.cells)
         weight *= part[:, None, None]
         H = weight * self.cells[..., None]
-        return Met(weight, Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y)))
+        own = Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y))
+        return Met(weight, own, L.argmax(2))
 
     def goals(self, y: Floats, met: Met, all_sums: Sums, unit: float) -> Goals:
         """Goals of batches whose populations are at ``y``; pulls as long as ``unit`` squared count less."""
@@ -184,24 +193,45 @@ def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
     return found
 
 
-def mutual_weights(
-    y: Floats, cells: Floats, centres: Floats, width: float, absent: Floats | None = None
-) -> tuple[Floats, Floats]:
-    """(..., P, K) how near each centre is to each population, and the weights :math:`W_{pk}`.
-
-    For populations at ``y`` (..., P, d) with ``cells`` (..., P), and centres (..., K, d). Where ``absent``
-    (..., 1, K) is minus infinity there is no centre.
-    """
+def exponents(y: Floats, centres: Floats, width: float) -> Floats:
+    r"""(..., P, K) :math:`-D_{pk}/\tau` of populations at ``y`` (..., P, d) and centres (..., K, d)."""
     L = squares(y, centres)
     L *= -1.0 / width
-    if absent is not None:
-        L += absent
-    near = softmax(L, -1)
+    return L
+
+
+def mutual_weights(L: Floats, cells: Floats) -> tuple[Floats, Floats]:
+    """(..., P, K) the weights :math:`W_{pk}`, and (..., K) the cells that each centre is nearest to, softly.
+
+    For :func:`exponents` ``L`` (..., P, K), minus infinity where there is no centre, and ``cells`` (..., P).
+    Both softmaxes take one exponential, because it is what takes the time.
+    """
+    top = L.max(-1, keepdims=True)
+    np.copyto(top, 0.0, where=np.isinf(top))
+    E = L - top
+    np.maximum(E, LOWEST[E.itemsize], out=E)
+    np.exp(E, out=E)
+    each = 1.0 / np.maximum(E.sum(-1), 1.0)  # below 1 only without any centre
     with np.errstate(divide="ignore"):  # padding has no cells
-        L += np.log(cells)[..., None]
-    W = softmax(L, -2)
-    W *= near
-    return near, W
+        reach = np.log(cells) + top[..., 0]
+    reach -= reach.max(-1, keepdims=True)
+    by_cells = np.exp(reach)
+    column = np.matmul(by_cells[..., None, :], E)
+    present = np.matmul((cells * each)[..., None, :], E)
+    W = np.square(E)
+    W *= (each * by_cells)[..., None]
+    W /= np.maximum(column, np.finfo(E.dtype).tiny)
+    # Where the populations that a centre is nearest to are far from all centres, but others are not.
+    lost = ((column < UNSURE[E.itemsize]) & (present > NONE))[..., 0, :]
+    if lost.any():
+        columns = [np.swapaxes(part, -1, -2)[lost] for part in (L, E)]
+        with np.errstate(divide="ignore"):
+            own, one = (
+                np.broadcast_to(part[..., None, :], (*lost.shape, part.shape[-1]))[lost]
+                for part in (np.log(cells), each)
+            )
+        np.swapaxes(W, -1, -2)[lost] = softmax(columns[0] + own, -1) * columns[1] * one
+    return W, present[..., 0, :]
 
 
 def pull_weight(pull: Floats, unit: float) -> Floats:

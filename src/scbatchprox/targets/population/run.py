@@ -113,13 +113,16 @@ class Run:
         self._untold = False
 
     @property
+    def displacements(self) -> list[Floats]:
+        """For each stack, (b, P, d) displacements of populations."""
+        parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
+        return [shift[:, None] + v for shift, v in parts]
+
+    @property
     def positions(self) -> list[Floats]:
         """For each stack, (b, P, d) displaced populations."""
-        shifts = self.batches.in_stacks(self.shift)
-        return [
-            stack.x + (shift[:, None] + v)
-            for stack, shift, v in zip(self.batches.stacks, shifts, self.fields, strict=True)
-        ]
+        parts = zip(self.batches.stacks, self.displacements, strict=True)
+        return [stack.x + moved for stack, moved in parts]
 
     @property
     def bent(self) -> np.ndarray:
@@ -129,9 +132,7 @@ class Run:
     @property
     def displacement(self) -> Floats:
         """(P, d) displacements of all populations."""
-        parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
-        found = self.batches.by_population([shift[:, None] + v for shift, v in parts])
-        return np.asarray(found)
+        return np.asarray(self.batches.by_population(self.displacements))
 
     def trace(self, size: float) -> Trace:
         """The rounds so far; ``size`` is the unit of lengths."""
@@ -358,13 +359,7 @@ class Run:
         """Exchange sums, and make a step of k-means with the same exchange: the centres of the next round."""
         if self.fixed is not None:
             return (yield from self._exchange(centres, temperature)), centres
-        nearest = added(
-            stack.nearest(y, centres, part)
-            for stack, y, part in zip(
-                self.batches.stacks, self.positions, self._parts(), strict=True
-            )
-        )
-        found = yield from self._exchange(centres, temperature, list(nearest))
+        found = yield from self._exchange(centres, temperature, step=True)
         mass, total = found.more
         return found, Sums(mass, total).centres()
 
@@ -372,14 +367,26 @@ class Run:
         return self.batches.in_stacks(self.active)
 
     def _exchange(
-        self, centres: Floats, temperature: float, more: list[Floats] | None = None
+        self,
+        centres: Floats,
+        temperature: float,
+        more: list[Floats] | None = None,
+        step: bool = False,
     ) -> Rounds[_Exchanged]:
-        """Add up the sums of all batches at the centres, and other sums: all that batches exchange."""
+        """Add up the sums of all batches at the centres, and other sums: all that batches exchange.
+
+        With ``step``, these are the sums of the populations nearest to each centre: a step of k-means.
+        """
         unit, positions, more = spacing(centres), self.positions, more or []
-        met = [
-            stack.meet(y, centres, unit * temperature, part)
-            for stack, y, part in zip(self.batches.stacks, positions, self._parts(), strict=True)
-        ]
+        each = list(zip(self.batches.stacks, positions, self._parts(), strict=True))
+        met = [stack.meet(y, centres, unit * temperature, part) for stack, y, part in each]
+        if step:
+            more = list(
+                added(
+                    stack.by_group(y, found.nearest, len(centres), part)
+                    for (stack, y, part), found in zip(each, met, strict=True)
+                )
+            )
         own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
         told = self._told() if self._untold else np.zeros(0)
         *sums, told = yield from _summed([*own, *more, told])
@@ -394,8 +401,8 @@ class Run:
     def _told(self) -> Floats:
         """Numbers of the last round, for the trace: they travel with the sums of the next exchange."""
         squared = sum(
-            float((stack.cells * ((y - stack.x) ** 2).sum(2)).sum())
-            for stack, y in zip(self.batches.stacks, self.positions, strict=True)
+            float(np.einsum("bp,bpd,bpd->", stack.cells, moved, moved, optimize=True))
+            for stack, moved in zip(self.batches.stacks, self.displacements, strict=True)
         )
         return np.array([self.active.size, self.matched.sum(), self.agreement.sum(), squared])
 
