@@ -15,7 +15,7 @@ has no reason to move.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,7 +101,8 @@ class _Others(NamedTuple):
 
     def of(self, some: np.ndarray) -> _Others:
         """For some of the batches (b,)."""
-        return _Others(*(part[some] for part in self[:-1]), self.unit)
+        centres, share, apart, absent, cells = (part[some] for part in self[:5])
+        return _Others(centres, share, apart, absent, cells, self.unit)
 
 
 def supported(
@@ -129,14 +130,14 @@ def supported(
     diagonal = np.arange(apart.shape[1])
     apart[:, diagonal, diagonal] = 0.0  # not the root of rounding
     # Single precision is exact enough for a comparison with chance, and takes half the time.
-    single: list[Any] = [
-        part.astype(np.float32)
-        for part in (
-            centres[:, None], share[:, None], apart,
-            np.where(here, 0.0, -np.inf)[:, None, None], cells[:, None],
-        )
-    ]  # fmt: skip
-    others = _Others(*single, unit)
+    others = _Others(
+        centres[:, None].astype(np.float32),
+        share[:, None].astype(np.float32),
+        apart.astype(np.float32),
+        np.where(here, np.float32(0.0), np.float32(-np.inf))[:, None, None],
+        cells[:, None].astype(np.float32),
+        unit,
+    )
     copies = turning.copies(x - mean[:, None], n_copies).astype(np.float32)
     last = float(temperatures[-1])
     best: Floats = np.zeros(copies.shape[:2])
