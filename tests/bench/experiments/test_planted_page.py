@@ -14,7 +14,7 @@ from scbatchprox.bench.experiments import EXPERIMENTS, run
 from scbatchprox.bench.experiments.classify import LATER, REAL
 from scbatchprox.bench.experiments.journal import Key
 from scbatchprox.bench.experiments.planted import PlantedSettings
-from scbatchprox.bench.experiments.planted_page import HALVES, half_of, harms
+from scbatchprox.bench.experiments.planted_page import HALVES, TRUTH, half_of, harms
 from scbatchprox.bench.planted import displacement_error, knowing_types, plant
 from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
@@ -99,6 +99,19 @@ class TestHarm:
         if len(changes) == 1:
             assert found[next(iter(changes))].tolist() == [harm]
 
+    @pytest.mark.parametrize(
+        ("changes", "harm"),
+        [
+            ({"over_correction": 0.25, "lobo_f1": 0.845}, False),  # as the truth has
+            ({"over_correction": 0.27}, True),
+            ({"lobo_f1": 0.83}, True),
+        ],
+    )
+    def test_what_the_same_cells_have_without_the_effect_is_no_harm(self, changes, harm):
+        sets = self.sets(**changes)
+        sets["over_correction", TRUTH], sets["lobo_f1", TRUTH] = 0.25, 0.85
+        assert harms(sets, "ours").any(axis=1).tolist() == [harm]
+
 
 def test_halves_alternate_in_alphabetical_order():
     assert HALVES["choosing"] == (
@@ -127,8 +140,8 @@ class TestExperiment:
         # The largest batch has one type. The others have too few cells for 11 batches of 40.
         assert set(rows["step"]) == {"large", "small"}
         assert set(rows["condition"]) == {"null", "missing_one", "shift_1"}
-        # Unrefined, two methods and verdicts; shifts are found by one who knows the types, too.
-        assert len(rows.drop_duplicates(list(Key._fields))) == 2 * (3 * 4 + 1)
+        # Unrefined, two methods and verdicts; of shifts also the truth, and one who knows the types.
+        assert len(rows.drop_duplicates(list(Key._fields))) == 2 * (3 * 4 + 2)
         assert value(rows, "displacement_error", "unrefined", "null") == 0.0
         assert np.isnan(value(rows, "displacement_relative", "batchprox", "null"))
         adata = ad.read_h5ad(path)
@@ -136,6 +149,12 @@ class TestExperiment:
         planted = plant(small.obsm["X_pca"], small.obs["cell_type"], "shift_1")
         Z, batch, cell_type = planted.Z, planted.batch, planted.cell_type
         after = BatchProx(rounds=3, target="moment").fit_transform(Z, batch=batch)
+        original = Z + planted.truth
+        for metric, score in (
+            ("over_correction", over_correction(original, batch, cell_type)),
+            ("lobo_f1", leave_one_batch_out_f1(original, cell_type, batch)),
+        ):
+            assert value(rows, metric, TRUTH, "shift_1", "small") == pytest.approx(score)
         expected = {
             "displacement_error": displacement_error(planted, after),
             "displacement_relative": displacement_error(planted, after)
@@ -209,14 +228,14 @@ class TestExperiment:
     def test_finished_rows_are_not_computed_again(self, settings, tmp_path):
         first = run(EXPERIMENT, settings, tmp_path)
         again = run(EXPERIMENT, replace(settings, runs=2), tmp_path)
-        assert (first.reused, again.reused) == (0, 26)
-        assert len(again.rows.drop_duplicates(list(Key._fields))) == 52
+        assert (first.reused, again.reused) == (0, 28)
+        assert len(again.rows.drop_duplicates(list(Key._fields))) == 56
         other = run(EXPERIMENT, replace(settings, cells=200), tmp_path)
         assert other.reused == 0
 
     def test_without_the_population_target_nothing_is_diagnosed(self, settings, tmp_path):
         done = run(EXPERIMENT, replace(settings, methods=("batchprox",)), tmp_path)
-        assert set(done.rows["method"]) == {"unrefined", "batchprox", "types known"}
+        assert set(done.rows["method"]) == {"unrefined", "batchprox", TRUTH, "types known"}
         assert "verdicts" not in (tmp_path / "planted.md").read_text()
 
     def test_no_batch_to_plant_in(self, settings, tmp_path, rng):

@@ -31,7 +31,7 @@ from ..planted import (
 from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
-from .planted_page import DIAGNOSE, KNOWN, SHIFTS, draw, report
+from .planted_page import DIAGNOSE, KNOWN, SHIFTS, TRUTH, draw, report
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -153,6 +153,9 @@ def _jobs(trial: Trial) -> Iterator[Job]:
                     for method in trial.methods_on(upstream):
                         work = partial(_scores, source, method, kind, run)
                         yield trial.job(upstream, method, work, condition=kind, step=batch, run=run)
+                    if not KINDS[kind].null:
+                        work = partial(_without_effect, source, kind, run)
+                        yield trial.job(upstream, TRUTH, work, condition=kind, step=batch, run=run)
                     if kind in SHIFTS:
                         work = partial(_known, source, kind, run)
                         yield trial.job(upstream, KNOWN, work, condition=kind, step=batch, run=run)
@@ -181,6 +184,15 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
             **neighbourhood_scores(Z, batch, cell_type, planted.Z),
             "seconds": seconds,
         }
+
+
+def _without_effect(source: _Source, kind: str, run: int) -> dict[str, float]:
+    """Return the scores of the same cells without the effect."""
+    planted = source.plant(kind, run)
+    with one_thread():
+        return neighbourhood_scores(
+            planted.Z + planted.truth, planted.batch, planted.cell_type, planted.Z
+        )
 
 
 def _known(source: _Source, kind: str, run: int) -> dict[str, float]:
