@@ -1,7 +1,8 @@
 """The address space of the process (``ulimit -v``), looked at before libraries are loaded.
 
 OpenBLAS, which numpy and scipy bring, reserves memory and starts threads when it is loaded. Where that fails
-it interrupts the process as Ctrl-C would, ends it, or tries again for ever, and Python cannot say why.
+it interrupts the process as Ctrl-C would, ends it, or tries again for ever, and Python cannot say why. numba's
+compiler is loaded later, and says that its file cannot be found.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["check_address_space"]
 
 #: Bytes that the libraries take with one thread of OpenBLAS, and with each one more: a stack and a buffer in
 #: both numpy and scipy.
-NEEDED, PER_THREAD = 640 << 20, 80 << 20
+NEEDED, PER_THREAD = 960 << 20, 80 << 20
 
 
 def check_address_space() -> None:
