@@ -1,8 +1,8 @@
 """The address space of the process (``ulimit -v``), looked at before libraries are loaded.
 
 OpenBLAS, which numpy and scipy bring, reserves memory and starts threads when it is loaded. Where that fails
-it interrupts the process as Ctrl-C would, ends it, or tries again for ever, and Python cannot say why. numba's
-compiler is loaded later, and says that its file cannot be found.
+it interrupts the process as Ctrl-C would, ends it, or tries again for ever, and Python cannot say why. The
+compiler of numba is loaded later, and says that its file cannot be found.
 """
 
 from __future__ import annotations
