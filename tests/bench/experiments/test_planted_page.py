@@ -13,8 +13,9 @@ from scbatchprox import diagnose
 from scbatchprox.bench.experiments import EXPERIMENTS, run
 from scbatchprox.bench.experiments.classify import LATER, REAL
 from scbatchprox.bench.experiments.journal import Key
+from scbatchprox.bench.experiments.page import NO_EFFECT
 from scbatchprox.bench.experiments.planted import PlantedSettings
-from scbatchprox.bench.experiments.planted_page import HALVES, TRUTH, half_of, harms
+from scbatchprox.bench.experiments.planted_page import HALVES, half_of, harms
 from scbatchprox.bench.planted import displacement_error, knowing_types, plant
 from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
@@ -109,7 +110,7 @@ class TestHarm:
     )
     def test_what_the_same_cells_have_without_the_effect_is_no_harm(self, changes, harm):
         sets = self.sets(**changes)
-        sets["over_correction", TRUTH], sets["lobo_f1", TRUTH] = 0.25, 0.85
+        sets["over_correction", NO_EFFECT], sets["lobo_f1", NO_EFFECT] = 0.25, 0.85
         assert harms(sets, "ours").any(axis=1).tolist() == [harm]
 
 
@@ -154,7 +155,7 @@ class TestExperiment:
             ("over_correction", over_correction(original, batch, cell_type)),
             ("lobo_f1", leave_one_batch_out_f1(original, cell_type, batch)),
         ):
-            assert value(rows, metric, TRUTH, "shift_1", "small") == pytest.approx(score)
+            assert value(rows, metric, NO_EFFECT, "shift_1", "small") == pytest.approx(score)
         expected = {
             "displacement_error": displacement_error(planted, after),
             "displacement_relative": displacement_error(planted, after)
@@ -235,7 +236,7 @@ class TestExperiment:
 
     def test_without_the_population_target_nothing_is_diagnosed(self, settings, tmp_path):
         done = run(EXPERIMENT, replace(settings, methods=("batchprox",)), tmp_path)
-        assert set(done.rows["method"]) == {"unrefined", "batchprox", TRUTH, "types known"}
+        assert set(done.rows["method"]) == {"unrefined", "batchprox", NO_EFFECT, "types known"}
         assert "verdicts" not in (tmp_path / "planted.md").read_text()
 
     def test_no_batch_to_plant_in(self, settings, tmp_path, rng):

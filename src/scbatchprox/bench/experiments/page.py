@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 
 __all__ = [
-    *("MEANINGS", "NAMES", "SENTENCE_NAMES", "Report"),
+    *("MEANINGS", "NAMES", "NO_EFFECT", "SENTENCE_NAMES", "Report"),
     *("with_sd", "mean_sd", "render", "summary", "versions"),
 ]
 
+#: The row of the same cells without a batch effect.
+NO_EFFECT = "no batch effect"
 #: Display names of identifiers on pages and pictures.
 NAMES = {
     "dataset": "data",

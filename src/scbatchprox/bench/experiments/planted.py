@@ -31,7 +31,8 @@ from ..planted import (
 from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
-from .planted_page import DIAGNOSE, KNOWN, SHIFTS, TRUTH, draw, report
+from .page import NO_EFFECT
+from .planted_page import DIAGNOSE, KNOWN, SHIFTS, draw, report
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -155,7 +156,9 @@ def _jobs(trial: Trial) -> Iterator[Job]:
                         yield trial.job(upstream, method, work, condition=kind, step=batch, run=run)
                     if not KINDS[kind].null:
                         work = partial(_without_effect, source, kind, run)
-                        yield trial.job(upstream, TRUTH, work, condition=kind, step=batch, run=run)
+                        yield trial.job(
+                            upstream, NO_EFFECT, work, condition=kind, step=batch, run=run
+                        )
                     if kind in SHIFTS:
                         work = partial(_known, source, kind, run)
                         yield trial.job(upstream, KNOWN, work, condition=kind, step=batch, run=run)

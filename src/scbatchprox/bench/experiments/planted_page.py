@@ -13,7 +13,7 @@ from ...plots.figures import dots
 from ..baselines import POPULATION
 from ..planted import KINDS
 from .classify import LATER, REAL
-from .page import MEANINGS, NAMES, Report, summary
+from .page import MEANINGS, NAMES, NO_EFFECT, Report, summary
 from .promises import FALL
 from .settings import Settings
 
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "SHIFTS", "TRUTH"),
+    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "SHIFTS"),
     *("draw", "half_of", "harms", "report"),
 ]
 
 #: The method of rows with verdicts of the diagnosis.
 DIAGNOSE = "diagnose"
-#: The method of rows of the same cells without the planted effect.
-TRUTH = "no batch effect"
 #: The method of rows of an estimator that knows the types, and the kinds whose effect is a shift. For others
 #: it is no bound.
 KNOWN = "types known"
@@ -73,7 +71,7 @@ def harms(sets: pd.DataFrame, method: str) -> pd.DataFrame:
     margins = {"lobo_f1": -FALL, "over_correction": FALL, "displacement_error": FARTHER}
     found = {}
     for metric, margin in margins.items():
-        known = [name for name in ("unrefined", TRUTH) if (metric, name) in sets]
+        known = [name for name in ("unrefined", NO_EFFECT) if (metric, name) in sets]
         best = sets[[(metric, name) for name in known]]
         change = sets[metric, method] - (best.max(axis=1) if margin > 0 else best.min(axis=1))
         # NaN is not counted as harm.
@@ -111,7 +109,7 @@ def report(rows: pd.DataFrame, settings: Settings) -> Report:
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Draw the displacement error of each method, by kind."""
-    shown = (rows["metric"] == "displacement_error") & ~rows["method"].isin([KNOWN, TRUTH])
+    shown = (rows["metric"] == "displacement_error") & (rows["method"] != KNOWN)
     figure = dots(
         _with_halves(rows[shown]),
         xlabel="displacement error in distances between types, mean and spread over data sets",
@@ -158,7 +156,7 @@ def _null(sets: pd.DataFrame, half: str) -> pd.DataFrame:
     for kind in (kind for kind, planted in KINDS.items() if planted.null):
         part = of_half[of_half.index.get_level_values("condition") == kind]
         for method in part["displacement_error"].columns[part["displacement_error"].notna().any()]:
-            if method in ("unrefined", TRUTH):
+            if method == "unrefined":
                 continue
             accuracy = part["neighbour_accuracy"]
             change = accuracy[method] - accuracy["unrefined"]
@@ -259,7 +257,7 @@ def _with_halves(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _others(rows: pd.DataFrame) -> list[str]:
-    return [name for name in dict.fromkeys(rows["method"]) if name not in ("unrefined", TRUTH)]
+    return [name for name in dict.fromkeys(rows["method"]) if name not in ("unrefined", NO_EFFECT)]
 
 
 def _notes(settings: Settings) -> list[str]:

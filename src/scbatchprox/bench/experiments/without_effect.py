@@ -18,7 +18,7 @@ from ..datasets.presets import WITHOUT
 from . import paper
 from .experiment import Experiment
 from .journal import Job
-from .page import MEANINGS, NAMES, Report, summary, with_sd
+from .page import MEANINGS, NAMES, NO_EFFECT, Report, summary, with_sd
 from .settings import Settings, choice
 from .trial import Trial
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["WITHOUT_EFFECT", "WithoutEffectSettings"]
 
 _METRICS = ("macro_f1", "f1_given_batch", "lobo_f1", "mixing_within_types")
-#: The row of the cells that never had a batch effect.
-_NONE = "no batch effect"
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def _as_methods(rows: pd.DataFrame) -> pd.DataFrame:
     without = rows["dataset"].str.endswith(WITHOUT)
     return rows.assign(
         dataset=rows["dataset"].str.removesuffix(WITHOUT),
-        method=rows["method"].where(~without, _NONE),
+        method=rows["method"].where(~without, NO_EFFECT),
     )
 
 
@@ -83,17 +81,17 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     means = rows.pivot_table(index=["dataset", "method"], columns="metric", values="value")
     for dataset in dict.fromkeys(rows["dataset"]):
         of = means.loc[dataset]
-        if _NONE not in of.index:
+        if NO_EFFECT not in of.index:
             continue
         for metric in ("macro_f1", "f1_given_batch"):
             others = ", ".join(
                 f"{NAMES.get(method, method)} {of.loc[method, metric]:.3f}"
                 for method in dict.fromkeys(rows["method"])
-                if method != _NONE and method in of.index
+                if method != NO_EFFECT and method in of.index
             )
             findings.append(
                 f"{dataset}: {NAMES[metric]} of the same cells without any batch effect is "
-                f"{of.loc[_NONE, metric]:.3f}; with the effect: {others}."
+                f"{of.loc[NO_EFFECT, metric]:.3f}; with the effect: {others}."
             )
     if not findings:
         findings.append("None of these cells were also simulated without a batch effect.")

@@ -20,11 +20,11 @@ from ...kernels.arrays import Floats
 from .meeting import Goals, squares
 from .sums import NONE
 
+__all__ = ["Agreement", "most_agreement", "shift_agreement", "smooth_agreement"]
+
 #: Noise of the goals of neighbouring centres, as a multiple of what the cells of populations tell: k-means
 #: chose these cells to lie close. With 1, twenty shifted batches of a thousand cells have a smooth part.
 CHOSEN = 2.0
-
-__all__ = ["Agreement", "most_agreement", "shift_agreement", "smooth_agreement"]
 
 
 class Agreement(NamedTuple):
