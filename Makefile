@@ -13,7 +13,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help demo test test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
+.PHONY: help environments demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -23,13 +23,17 @@ demo: $(VENV)/.report ## simulate, refine, score, and draw a picture: demo-outpu
 
 # What the tests get; those that need more are skipped.
 TEST_EXTRAS ?= test
-test: $(VENV)/.$(TEST_EXTRAS) ## run the tests, and the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(TEST_OPTIONS)
+test: $(VENV)/.$(TEST_EXTRAS) ## run the tests, and the examples in docstrings
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m "not slow" $(TEST_PATHS)
 
-test-3.13: ## the same, without the tests of whole processes, on Python 3.13 with scanpy, if it is installed (PYTHON_3_13=/path/to/python), in .venv-3.13
+test-slow: $(VENV)/.test ## run the tests that kill, signal and lock whole processes, and the examples in README and docs
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m slow
+
+# What meets other packages, of which a newer Python has newer versions. The rest is numpy.
+PATHS_3_13 := $(addprefix tests/,api atlas cells evaluate interop io plots reporting upstream) src
+test-3.13: ## run the tests of files, AnnData, Dask, plots and reports on Python 3.13 with scanpy, if it is installed (PYTHON_3_13=/path/to/python), in .venv-3.13
 	@if [ -n "$(PYTHON_3_13)" ]; then \
-	  $(MAKE) test VENV=.venv-3.13 TEST_EXTRAS=test,interop PYTHON="$(PYTHON_3_13)" \
-	    TEST_OPTIONS='-m "not processes"'; \
+	  $(MAKE) test VENV=.venv-3.13 TEST_EXTRAS=test,interop PYTHON="$(PYTHON_3_13)" TEST_PATHS="$(PATHS_3_13)"; \
 	else echo "Expected Python 3.13 for a second run of the tests, found none: skipped."; fi
 
 lint: $(VENV)/.lint ## check style
@@ -64,10 +68,12 @@ test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is
 	@command -v chromium || command -v google-chrome || { [ "$$(id -u)" = 0 ] && command -v apt-get && \
 	  apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null || \
 	  { echo "Expected Chromium to open reports in, found none; on Debian: apt-get install chromium"; exit 1; }
-	$(BIN)/python -m pytest -q -m browser tests/reporting
+	$(BIN)/python -m pytest -q -n 2 -m browser tests/reporting
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
+
+environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the heavy tests, Flower and the site need
 
 docs: $(DOCS)/.done ## build the site into docs/_build/html, and run its notebooks; needs no network
 	$(DOCS)/bin/python -m sphinx -W --keep-going -j auto -q -d docs/_build/doctrees docs docs/_build/html

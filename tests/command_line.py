@@ -7,6 +7,7 @@ import sys
 
 from typer.testing import CliRunner
 
+import warm_processes
 from scbatchprox.cli.app import app
 
 
@@ -28,6 +29,11 @@ def command(*arguments, **options):
         [sys.executable, "-m", "scbatchprox", *map(str, arguments)],
         capture_output=True, text=True, **options,
     )  # fmt: skip
+
+
+def warm_command(*arguments):
+    """As :func:`command`, two seconds faster: all is imported before."""
+    return warm_processes.run("from scbatchprox.cli import main; main()", *arguments)
 
 
 def printed_on(terminal):

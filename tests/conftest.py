@@ -52,21 +52,22 @@ EXAMPLES = {
     "scbatchprox.upstream.scvi.ScviUpstream": "scvi",
 }
 
-#: Files with tests that start, kill, signal and lock whole processes. They take a third of the time, and one
-#: version of Python is enough for them: `make test-3.13` leaves them out.
-PROCESSES = {
+#: Files with tests that start, kill, signal and lock whole processes, or run whole pages of the docs. They
+#: take half of the time, and one version of Python is enough for them: `make test-slow`.
+SLOW = {
     "atlas/test_atlas_crash.py", "bench/test_demo.py", "cli/test_cli_cluster.py",
     "cli/test_cli_streams.py", "federated/test_demo.py", "federated/test_ledger.py",
     "io/formats/test_failing_disk.py", "io/formats/test_files_killed.py",
-    "io/formats/test_h5ad_readers.py", "io/formats/test_zarr_killed.py", "test_interrupts.py",
+    "io/formats/test_h5ad_readers.py", "io/formats/test_zarr_killed.py", "kernels/test_compiled.py",
+    "test_documents.py", "test_interrupts.py", "test_page_commands.py", "test_page_pipelines.py",
 }  # fmt: skip
 TESTS = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.is_relative_to(TESTS) and str(item.path.relative_to(TESTS)) in PROCESSES:
-            item.add_marker("processes")
+        if item.path.is_relative_to(TESTS) and str(item.path.relative_to(TESTS)) in SLOW:
+            item.add_marker("slow")
         if item.name in EXAMPLES:
             item.add_marker(EXAMPLES[item.name])
             item.add_marker(pytest.mark.filterwarnings("default"))  # warnings of other packages

@@ -203,6 +203,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         assert b"rounds" in shown
         assert b"7 / 7" in shown
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("option", "lines"), [("--json", 1), ("--quiet", 0)])
     def test_one_line_while_code_is_compiled(self, path, tmp_path, option, lines):
         words = ("refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose", option,

@@ -187,6 +187,7 @@ def test_without_umap_learn_the_axes_are_principal_axes(adata, monkeypatch):
         pl.before_after(adata, basis="umap")
 
 
+@pytest.mark.slow
 def test_a_new_umap_is_of_some_cells(rng, monkeypatch):
     pytest.importorskip("umap")
     monkeypatch.setattr("scbatchprox.plots.layout.MAX_UMAP_CELLS", 60)
@@ -572,6 +573,7 @@ def test_save_show_and_ax(adata, tmp_path, monkeypatch):
         pl.movement(adata, ax="here")
 
 
+@pytest.mark.slow
 def test_pictures_need_no_display(tmp_path):
     script = (
         "import sys, scbatchprox\n"

@@ -219,6 +219,7 @@ def test_the_command_writes_a_report(plain, tmp_path):
     assert "Expected columns of labels in obs, found no column 'kind'" in error
 
 
+@pytest.mark.slow
 def test_a_missing_bokeh_is_named():
     script = (
         "import sys; sys.modules['bokeh'] = None\n"
@@ -237,6 +238,7 @@ def test_a_missing_bokeh_is_named():
     assert done.stdout == expected
 
 
+@pytest.mark.slow
 def test_the_name_is_a_function_whatever_was_imported_before():
     script = "import scbatchprox.reporting.door, scbatchprox; assert callable(scbatchprox.report)"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -124,6 +124,7 @@ def test_without_types_groups_of_refined_cells_are_shown():
     assert "type shown" not in page.sections["scatter"]
 
 
+@pytest.mark.slow
 def test_many_batches_and_types_stay_small():
     names = [f"batch {i:03d}" for i in range(80)]
     cells = make_cells(4000, batches=names)

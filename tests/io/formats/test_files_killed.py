@@ -1,9 +1,6 @@
 """Processes killed while they write .h5ad or .zarr: the old result or the new one, never half of it."""
 
 import os
-import signal
-import subprocess
-import sys
 import textwrap
 import time
 
@@ -14,6 +11,7 @@ import zarr
 from anndata_files import contents, make, read, write
 from scbatchprox import BatchProx, InputError, refine, refine_file
 from scbatchprox.io.formats import open_cells
+from warm_processes import WarmProcess
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Consolidated metadata", "ignore:zarr v3 autosharding"
@@ -49,15 +47,14 @@ def test_killed_at_any_moment(rng, tmp_path, kind, where, point):
     script = textwrap.dedent(KILL).format(
         path=str(path), out=out and str(out), module=kind[0], writer=kind[1]
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    process = WarmProcess(script)
     wanted = {"first chunk": "chunk 0", "middle": "chunk 450"}.get(point, "chunk 850")
     for line in process.stdout:
         if line.startswith(wanted):
             break
     time.sleep({"after the last": 0.012, "late": 0.03}.get(point, 0))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.kill()
+    process.communicate()
 
     with open_cells(path):
         pass  # an interrupted commit is undone here

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 
 import anndata as ad
 import h5py
@@ -14,11 +13,12 @@ import numpy as np
 import pytest
 
 from anndata_files import make, read, write
-from command_line import command
+from command_line import warm_command as command
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.errors import InUse
 from scbatchprox.io.formats import open_cells
 from scbatchprox.io.formats.h5ad import changing
+from warm_processes import WarmProcess
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -67,13 +67,7 @@ class Paused:
     """A `refine` in another process, stopped at a moment."""
 
     def __init__(self, moment, path, *words):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PAUSED), moment, str(path), *map(str, words)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = WarmProcess(PAUSED, moment, path, *words)
         if self.process.stdout.readline() != "paused\n":
             raise AssertionError(self.process.communicate()[1])
 
