@@ -130,12 +130,21 @@ def test_a_record_without_a_diagnosis_is_diagnosed(plain):
 )
 def test_damaged_records(plain, name, value, message):
     refine(plain, "batch", target="moment", diagnose=False)
+    del plain.uns["X_pca_batchprox"]["model"]  # as of version 0.2.0
     plain.uns["X_pca_batchprox"][name] = value
     if message is None:
         assert "was not written anywhere" in report(plain, "batch", view="pca")
     else:
         with pytest.raises(scbatchprox.InputError, match=message):
             report(plain, "batch", view="pca")
+
+
+@pytest.mark.parametrize("name", ["scale", "shift", "model"])
+def test_damaged_records_with_a_model(plain, name):
+    refine(plain, "batch", target="moment", diagnose=False)
+    plain.uns["X_pca_batchprox"][name] = np.full((3, 6), np.nan)
+    with pytest.raises(scbatchprox.InputError, match="found a damaged one"):
+        report(plain, "batch", view="pca")
 
 
 @pytest.mark.parametrize("change", ["params", "no record", "other key", "other batches"])

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pandas.api.types import is_numeric_dtype
 
-from .._version import __version__
-from ..cells.dask import cells_of, check_cells, in_memory
+from ..cells.dask import cells_of, check_cells, in_memory, is_lazy
 from ..cells.keys import as_keys, batch_labels
 from ..cells.modality import find_embedding
-from ..core.labels import Labels
+from ..core.labels import Labels, population_labels
 from ..core.solvers import Solver
 from ..core.target import TargetRule
+from ..core.tensors import like
 from ..diagnosis.look import look
 from ..errors import BadValue
 from .estimator import BatchProx
 from .kept import kept_of
 from .options import check_no_path
+from .record import record
 
 if TYPE_CHECKING:
     import anndata as ad
     import mudata
-    import pandas as pd
 
-__all__ = ["record", "refine"]
+__all__ = ["refine"]
 
 
 def refine(
@@ -86,8 +85,9 @@ def refine(
         the refined embedding;
     ``uns[key_added]``
         the record: parameters; ``batches``; ``scale`` and ``shift`` of each row, with the row's batch
-        in ``row_batch``; how far each batch moved; the history of the rounds; and the evidence on each
-        batch, in the order of ``batches``, if the target has any.
+        in ``row_batch``; how far each batch moved; the history of the rounds; the evidence on each
+        batch, in the order of ``batches``, if the target has any; and the rest of the model, for
+        :meth:`BatchProx.from_anndata`.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def refine(
         raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
     found = find_embedding(adata, use_rep)
     Z, obs = found.Z, found.obs
-    batch = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)
+    labels = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)
     kept = kept_of(obs, keep, diagnose)
     model = BatchProx(
         target=target,
@@ -120,66 +120,24 @@ def refine(
         lambda_id=lambda_id,
         strength=strength,
     )
-    # Arrays, even if scikit-learn is set to return data frames.
-    model.set_output(transform="default")
-    population = None if population_key is None else batch_labels(obs, population_key)
-    refined = model.fit_transform(Z, batch=batch, population=population)
-    table = look(model.fit_, cells_of(check_cells(Z), batch), diagnose, kept)
+    population = None
+    if population_key is not None:
+        population = population_labels(
+            in_memory(batch_labels(obs, population_key)), labels.codes.size
+        )
+    cells = cells_of(check_cells(Z), labels)
+    model.fit_cells(cells, population, None if is_lazy(Z) else (cells.Z, labels))
+    model.diagnosis_ = look(model.fit_, cells, diagnose, kept)
+    refined = like(model.refined(cells), Z)
     if not inplace:
         return refined
     key_added = found.result_key(key_added)
     found.adata.obsm[key_added] = refined
-    found.adata.uns[key_added] = record(model, table, batch_key=batch_key, use_rep=found.key)
-    return None
-
-
-def record(
-    model: BatchProx,
-    table: pd.DataFrame | None = None,
-    *,
-    batch_key: str | Sequence[str],
-    use_rep: str,
-) -> dict[str, Any]:
-    """Return what a fitted model did, in types that h5ad and zarr can store; ``table`` is a diagnosis."""
-    params = {
-        # h5ad cannot store None, which means the fixed point as the number of rounds.
-        name: "fixed point" if value is None else value if np.isscalar(value) else repr(value)
-        for name, value in (model.get_params(deep=False) | {"rounds": model.rounds_}).items()
+    model.provenance_ = {
+        "batch_key": as_keys(batch_key),
+        "use_rep": found.key,
+        "key_added": key_added,
+        "n_cells": model.moments_.n_cells,
     }
-    keys = as_keys(batch_key)
-    diagnosis = {} if table is None else {"diagnosis": _storable(table)}
-    adapter = model.adapter_
-    populations = (
-        {}
-        if adapter.anchors is None
-        else {"anchors": adapter.anchors, "bandwidth": adapter.bandwidth}
-    )
-    known = model.evidence_
-    evidence = {"evidence": dict(vars(known))} if known.batches.size else {}
-    return (
-        diagnosis
-        | populations
-        | evidence
-        | {
-            "params": params | {"batch_key": keys, "use_rep": use_rep, "version": __version__},
-            "batches": model.batches_,
-            "row_batch": model.batches_[model.adapter_.batch],
-            "scale": model.scale_,
-            "shift": model.shift_,
-            "movement": _storable(model.movement()),
-            "history": dict(vars(model.history_)),
-            "converged": model.converged_,
-        }
-    )
-
-
-def _storable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that h5ad and zarr can store: text as objects, and no "/" in names of columns."""
-    stored = table.rename(columns=lambda name: str(name).replace("/", "|"))
-    if "reasons" in stored:  # names of columns
-        stored["reasons"] = stored["reasons"].str.replace("/", "|")
-    for name in stored.columns[[not is_numeric_dtype(kind) for kind in stored.dtypes]]:
-        stored[name] = stored[name].astype(object)
-    if not is_numeric_dtype(stored.index.dtype):
-        stored.index = stored.index.astype(object)
-    return stored
+    found.adata.uns[key_added] = record(model)
+    return None

@@ -24,12 +24,15 @@ from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver, Visited
 from ..core.target import Cells, TargetRule
 from ..core.tensors import like
-from ..errors import BadValue
+from ..errors import BadKey, BadValue
 from ..io import model_file
 from ..targets.method import method_of
+from .record import record_of
 from .shown import fitted_html, fitted_text
 
 if TYPE_CHECKING:
+    import anndata as ad
+    import mudata
     import pandas as pd
 
 __all__ = ["BatchProx"]
@@ -185,11 +188,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         out: np.ndarray | None = None,
     ) -> np.ndarray:
         """Fit to the cells ``X`` and refine them; the result is written to ``out``, which may be ``X``."""
-        Z, labels = self._fit_cells(None, X, batch, y, population, out=out)
-        largest = float((np.abs(self.fit_.moments.mean) + np.sqrt(self.fit_.moments.m2)).max())
-        adapter = lazy.adapter_for(Z, self.adapter_)
-        refined = adapter.apply_finite(Z, labels, out, largest=largest)
-        return like(refined, X if out is None else out)
+        cells = self._fit_cells(None, X, batch, y, population, out=out)
+        return like(self.refined(cells, out), X if out is None else out)
 
     def inverse_transform(
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
@@ -197,6 +197,29 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """Return the unrefined positions of refined cells."""
         Z, adapter = self._checked(X)
         return like(adapter.inverse(Z, lazy.in_memory(batch), out=out), X if out is None else out)
+
+    def fit_cells(
+        self, cells: Cells, population: Labels | None = None, visited: Visited | None = None
+    ) -> Self:
+        """Fit to cells in memory, in Dask or in a file.
+
+        ``visited`` are the ``cells`` of :meth:`fit_moments`.
+        """
+        method = self._method()
+        if isinstance(cells, lazy.DaskCells):
+            lazy.check_supported(method.solver)
+        fit = _fit_of(method, cells, population, visited)
+        self._set_n_dims(fit.moments.n_dims)
+        return self._set_fit(fit)
+
+    def refined(
+        self, cells: MemoryCells | lazy.DaskCells, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Refine the cells that the model was just fitted to: they are known to be finite."""
+        moments = self.fit_.moments
+        largest = float((np.abs(moments.mean) + np.sqrt(moments.m2)).max())
+        adapter = lazy.adapter_for(cells.Z, self.adapter_)
+        return adapter.apply_finite(cells.Z, cells.labels, out, largest=largest)
 
     def describe(self, cells: Cells, population: Labels | None = None) -> Moments:
         """Return the moments of cells in memory, in Dask or in a file; fitting needs nothing else.
@@ -312,8 +335,49 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         """Read a model written by :meth:`save`."""
         saved = model_file.load(path)
         with model_file.checked(path):
-            model = cls(**saved.params)
-            model.check_params()
+            return cls._of(saved)
+
+    @classmethod
+    def from_anndata(cls, adata: ad.AnnData | mudata.MuData, key: str | None = None) -> Self:
+        """Return the model that :func:`scbatchprox.refine` or ``refine_file`` wrote, without a second fit.
+
+        Parameters
+        ----------
+        adata
+            An AnnData or MuData with a refined embedding.
+        key
+            The key of the refined embedding, such as ``"X_pca_batchprox"`` (``"rna:X_pca_batchprox"`` of a
+            MuData); not needed if there is only one.
+
+        Examples
+        --------
+        >>> import anndata as ad
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> from scbatchprox import BatchProx, refine
+        >>> obs = pd.DataFrame({"batch": np.repeat(["a", "b"], 50)}, map(str, range(100)))
+        >>> Z = np.random.default_rng(0).normal(size=(100, 5))
+        >>> adata = ad.AnnData(obs=obs, obsm={"X_pca": Z})
+        >>> refine(adata, "batch")
+        >>> model = BatchProx.from_anndata(adata)
+        >>> refined = model.transform(Z, batch=obs["batch"])
+        >>> bool((refined == adata.obsm["X_pca_batchprox"]).all())
+        True
+        """
+        found = record_of(adata, key)
+        place = f"uns[{found.key!r}]"
+        if "model" not in found.values:
+            raise BadKey(
+                f"Expected a model in {place}, found a record without one: of an earlier version, or of a "
+                f"target or solver that cannot be saved."
+            )
+        with model_file.checked(place):
+            return cls._of(model_file.from_record(found.values, "model"))
+
+    @classmethod
+    def _of(cls, saved: model_file.Saved) -> Self:
+        model = cls(**saved.params)
+        model.check_params()
         model._set_fit(saved.fit)
         model.provenance_ = saved.provenance
         model.n_features_in_ = model.adapter_.n_dims
@@ -384,7 +448,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         population: Any = None,
         policy: str = "frozen",
         out: np.ndarray | None = None,
-    ) -> tuple[Any, Labels]:
+    ) -> MemoryCells | lazy.DaskCells:
         """Fit to cells, adding them to the fit ``before``; ``None`` starts from nothing."""
         # Everything is checked and solved before the first attribute is set, so that a failed fit
         # leaves an earlier one unchanged.
@@ -405,13 +469,11 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         cells = lazy.cells_of(Z, labels)
         if before is not None:
             self._grow(before, self.describe_apart(cells, populations), policy)
-            return Z, labels
-        warn_if_barcodes(labels.n)  # before minutes are spent on them
-        moments = method.rule.describe(cells, population=populations)
-        fit = Fit.of(method, moments, None if lazy.is_lazy(Z) else (Z, labels))
+            return cells
+        fit = _fit_of(method, cells, populations, None if lazy.is_lazy(Z) else (Z, labels))
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         self._set_fit(fit)
-        return Z, labels
+        return cells
 
     def _grow(self, before: Fit, more: Moments, policy: str) -> Self:
         if policy == "refit":
@@ -496,6 +558,13 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _fit_of(
+    method: Method, cells: Cells, population: Labels | None, visited: Visited | None
+) -> Fit:
+    warn_if_barcodes(cells.labels.n)  # before minutes are spent on them
+    return Fit.of(method, method.rule.describe(cells, population=population), visited)
 
 
 def _check_no_labels(y: object, before: Fit | None) -> None:

@@ -18,9 +18,9 @@ from ..errors import BadValue
 from ..io.damaged import naming
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
-from .anndata import record as record_of
 from .estimator import BatchProx
 from .kept import check_keep
+from .record import record as record_of
 
 __all__ = ["apply_file", "diagnose_file", "refine_file"]
 
@@ -105,9 +105,7 @@ def refine_file(
             "n_cells": model.moments_.n_cells,
         }
         refined = source.mapped(model.adapter_, "apply", job.labels)
-        job.write(
-            refined, record_of(model, model.diagnosis_, batch_key=batch_key, use_rep=rep), progress
-        )
+        job.write(refined, record_of(model), progress)
     return model
 
 
@@ -160,12 +158,9 @@ def _fitted(
     source = source_of(job, client, progress, sizes)
     if solver.needs_cells and client is not None:
         lazy.check_supported(solver)
-    unfitted = BatchProx(
-        **model.get_params(deep=False)
-    )  # ignores what `model` was fitted to before
     cells = (LocalCells(job, silent).in_memory(), job.labels) if solver.needs_cells else None
     described = MemoryCells(*cells) if cells else source
-    model.fit_moments(unfitted.describe(described, job.population), cells and (*cells, progress))
+    model.fit_cells(described, job.population, cells and (*cells, progress))
     model.diagnosis_ = look(model.fit_, described, diagnose, job.keep)
     return source
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
@@ -101,6 +101,7 @@ class DaskCells:
 
     Z: Any
     labels: Labels
+    _samples: dict[tuple[bytes, int], Sample] = field(default_factory=dict, repr=False)
 
     def by_batch(self) -> list[DaskCells]:
         """All cells at once: one part per batch would read every block once per batch."""
@@ -108,12 +109,15 @@ class DaskCells:
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
-        draw = _tree(
-            _block_draw, partial(_join_draws, most), self.Z, self.labels, most=most, seed=seed
-        )
-        (found,) = _dask().compute(draw)
-        result: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
-        return result
+        key = most.tobytes(), seed
+        if key not in self._samples:  # a fit and its diagnosis look at the same cells
+            draw = _tree(
+                _block_draw, partial(_join_draws, most), self.Z, self.labels, most=most, seed=seed
+            )
+            (found,) = _dask().compute(draw)
+            take = lambda rows: self.Z[rows].compute()  # noqa: E731
+            self._samples[key] = found.sample(self.labels, most, take)
+        return self._samples[key]
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
         """As :meth:`sample`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class MemoryCells:
 
     Z: Any
     labels: Labels
+    _samples: dict[tuple[bytes, int], Sample] = field(default_factory=dict, repr=False)
 
     def by_batch(self) -> list[MemoryCells]:
         """The cells of each batch, in their order."""
@@ -42,7 +43,10 @@ class MemoryCells:
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
-        return Sample.drawn(self.Z, self.labels, most, seed)
+        key = most.tobytes(), seed
+        if key not in self._samples:  # a fit and its diagnosis look at the same cells
+            self._samples[key] = Sample.drawn(self.Z, self.labels, most, seed)
+        return self._samples[key]
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
         """As :meth:`sample`, without reading all coordinates; the cells must be known to be finite."""

@@ -133,7 +133,7 @@ class ClusterCells:
 
     job: Job
     client: Any
-    cells: Any
+    cells: lazy.DaskCells
     progress: Progress
 
     @property
@@ -143,7 +143,7 @@ class ClusterCells:
 
     def sample(self, most: Ints, seed: int = 0) -> Sample:
         """Up to ``most`` rows of each batch, drawn by the workers."""
-        return lazy.DaskCells(self.cells, self.labels).sample(most, seed)
+        return self.cells.sample(most, seed)
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
         """As :meth:`sample`."""
@@ -151,7 +151,7 @@ class ClusterCells:
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""
-        total = lazy.moments(self.cells, self.labels, by)
+        total = self.cells.moments(by)
         self.progress("moments", total.n_cells, total.n_cells)
         return total
 
@@ -159,7 +159,7 @@ class ClusterCells:
         self, adapter: Adapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the mapped rows, chunk by chunk and in order."""
-        result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells, labels)
+        result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells.Z, labels)
         return on_cluster.blocks_in_order(self.client, result)
 
 
@@ -179,7 +179,5 @@ def source_of(
             f"Expected an embedding that can be read in parts on a cluster, found one in "
             f"{job.file.path.name} that must be read as a whole."
         )
-    cells = on_cluster.lazy_rows(
-        job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step
-    )
-    return ClusterCells(job, client, cells, progress)
+    Z = on_cluster.lazy_rows(job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step)
+    return ClusterCells(job, client, lazy.DaskCells(Z, job.labels), progress)

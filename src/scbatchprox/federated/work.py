@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..api.anndata import record as record_of
 from ..api.estimator import BatchProx
+from ..api.record import record
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.reading import LocalCells
@@ -141,8 +141,7 @@ def contribute(
                 "plan": plan.hash,
             }
             refined = LocalCells(job, silent).mapped(found.adapter_, "apply", job.labels)
-            record = record_of(found, None, batch_key=file.batch_key, use_rep=rep)
-            job.write(refined, record, progress)
+            job.write(refined, record(found), progress)
     return found
 
 

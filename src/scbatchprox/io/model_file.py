@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -14,6 +15,7 @@ from ..core.adapter import Adapter
 from ..core.checks import plain, some_of
 from ..core.evidence import Evidence, Trace
 from ..core.fit import Fit, Method
+from ..core.labels import label_array
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
 from ..errors import BadType, BadValue, InputError
@@ -26,7 +28,9 @@ from ..targets.population.settings import PopulationSettings
 from . import store
 from .damaged import naming
 
-__all__ = ["Saved", "checked", "load", "params_as_json", "params_from_json", "save"]
+__all__ = [
+    "Saved", "as_record", "checked", "from_record", "load", "params_as_json", "params_from_json", "save",
+]  # fmt: skip
 
 MOMENTS = ("batch", "n", "mean", "m2")
 HISTORY = ("round", "objective", "distance", "step")
@@ -55,6 +59,57 @@ def save(
     feature_names: list[str] | None = None,
 ) -> None:
     """Write a fit, and the parameters of the estimator that made it."""
+    tensors, extra = _content(fit, params, provenance, feature_names)
+    store.save(path, "model", tensors, fit.adapter.batches, extra)
+
+
+def as_record(
+    fit: Fit,
+    params: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    known: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """Return what :func:`save` writes as arrays and texts that h5ad and zarr can store.
+
+    ``known`` are arrays that are stored beside it. An array that is there, or was stored before, is not
+    stored again, only its name: most moments are also those of the reference.
+    """
+    tensors, extra = _content(fit, params, provenance)
+    arrays: dict[str, np.ndarray] = {}
+    same: dict[str, str] = {}
+    for name, value in tensors.items():
+        stored = {**known, **arrays}
+        twin = next((other for other in stored if _is_same(stored[other], value)), None)
+        if twin is None:
+            arrays[name] = value
+        else:
+            same[name] = twin
+    texts = {"batches": fit.adapter.batches.tolist(), "params": extra, "same": same}
+    return {"arrays": arrays} | {name: json.dumps(value) for name, value in texts.items()}
+
+
+def from_record(record: Mapping[str, Any], entry: str) -> Saved:
+    """Return what :func:`as_record` stored in an entry of a record."""
+    stored = record[entry]
+    arrays = {name: np.asarray(value) for name, value in stored["arrays"].items()}
+    batches, params, same = (json.loads(stored[name]) for name in ("batches", "params", "same"))
+    for name, twin in same.items():
+        arrays[name] = arrays[twin] if twin in arrays else np.asarray(record[twin])
+    version = str(record["params"]["version"])
+    return _saved(store.Stored(arrays, label_array(batches), params, version))
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one is other or (one.dtype == other.dtype and np.array_equal(one, other))
+
+
+def _content(
+    fit: Fit,
+    params: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    feature_names: list[str] | None = None,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of a fit, and everything else as JSON types."""
     tensors = fit.adapter.tensors()
     for part in ("moments", "reference", "added"):
         moments: Moments = getattr(fit, part)
@@ -88,7 +143,7 @@ def save(
         extra["pooled"] = {"n_cells": fit.pooled.n_cells, "n_batches": fit.pooled.n_batches}
     if feature_names is not None:
         extra["feature_names"] = feature_names
-    store.save(path, "model", tensors, fit.adapter.batches, extra)
+    return tensors, extra
 
 
 def load(path: str | Path) -> Saved:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.checks import comes_from, some_of
+from ..api.record import record_of
+from ..core.checks import some_of
 from ..errors import BadKey, BadType, BadValue
 from ..kernels.arrays import Floats
 
 __all__ = [
-    "REGISTERED", "SOLVED", "AdapterRows", "Record", "adapter_of", "diagnosis_of", "history_of",
-    "is_anndata", "movement_of", "record_of",
+    "REGISTERED", "SOLVED", "AdapterRows", "adapter_of", "diagnosis_of", "history_of", "is_anndata",
+    "movement_of",
 ]  # fmt: skip
 
 
@@ -41,52 +42,9 @@ class AdapterRows:
     shift: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Record:
-    """What ``refine`` wrote: the values of ``uns[key]`` of ``adata``.
-
-    ``adata`` is what the user gave, or a modality of it; then ``prefix`` is ``"rna:"``.
-    """
-
-    adata: Any
-    key: str
-    values: Mapping[str, Any]
-    prefix: str = ""
-
-
 def is_anndata(data: Any) -> bool:
     """Whether this has cells with named embeddings: an AnnData or a MuData."""
     return all(hasattr(data, name) for name in ("obs", "obsm", "uns"))
-
-
-def record_of(data: Any, key: str | None) -> Record:
-    """Return the record of a key such as ``"X_pca_batchprox"``; ``None`` is the only one there.
-
-    In a MuData, ``"rna:X_pca_batchprox"`` is a record of the modality ``rna``.
-    """
-    homes = {"": data}
-    if comes_from(data, "mudata.MuData"):
-        homes |= {f"{name}:": modality for name, modality in data.mod.items()}
-    found = {
-        f"{prefix}{name}": Record(adata, name, values, prefix)
-        for prefix, adata in homes.items()
-        for name, values in adata.uns.items()
-        if isinstance(values, Mapping) and {"scale", "shift", "movement"} <= set(values)
-    }
-    if key is None and len(found) == 1:
-        return next(iter(found.values()))
-    if key is None and found:
-        raise BadKey(
-            f"Expected key= with one of the records of refine, found {len(found)} in uns; available: "
-            f"{some_of(found)}."
-        )
-    if key is None or key not in found:
-        what = "none" if key is None else f"no {key!r}"
-        raise BadKey(
-            f"Expected a record of refine in uns, found {what}; available: {some_of(found)}; "
-            f"refine(adata, batch_key) writes one."
-        )
-    return found[key]
 
 
 def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:

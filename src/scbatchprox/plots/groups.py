@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..api.record import Record
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import require_columns, some_of
 from ..core.labels import Labels
 from ..core.tensors import is_tensor, to_numpy
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Ints
-from .given import Record
 
 __all__ = ["Groups", "batches_of", "column"]
 

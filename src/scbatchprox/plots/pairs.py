@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..api.record import record_of
 from ..cells.modality import find_embedding
 from ..core.checks import check_array_like, some_of
 from ..core.tensors import to_numpy
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Floats, Ints
 from .canvas import label
-from .given import is_anndata, record_of
+from .given import is_anndata
 from .groups import Groups, batches_of, column
 from .layout import dense
 

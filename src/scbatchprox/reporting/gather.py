@@ -113,7 +113,7 @@ def _fitted(model: BatchProx, source: Source, population: str | None, progress: 
     every = np.arange(labels.codes.size)
     in_memory = solver_of(model.solver).needs_cells
     cells = (source.take(source.use_rep, every), labels, progress) if in_memory else None
-    return model.fit_moments(model.describe(source.cells, groups), cells).fit_
+    return model.fit_cells(source.cells, groups, cells).fit_
 
 
 def _of_columns(

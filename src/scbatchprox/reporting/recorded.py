@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..diagnosis.kept import MEASURES, kept_names
 from ..diagnosis.verdict import COLUMNS as TEXTS
 from ..diagnosis.verdict import level_of
 from ..errors import BadValue
+from ..io.model_file import checked, from_record
 from ..targets.by_name import target_of
 from ..targets.population.gather import gathered
 from .tables import COLUMNS
@@ -55,7 +57,12 @@ def reason_against(
 
 
 def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
-    """Return the refinement of a record as a fit of these cells; it has no consensus and no history."""
+    """Return the refinement of a record as a fit of these cells.
+
+    Records of versions before 0.3.0 have no model: then it has no consensus, no evidence and no history.
+    """
+    if "model" in record:
+        return _of_model(record, cells)
     batches = cells.labels.batches
     try:
         position = {str(batch): i for i, batch in enumerate(batches.tolist())}
@@ -68,9 +75,7 @@ def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
         adapter = Adapter(batches, row_batch, scale, shift, anchors, bandwidth)
         strength = float(record["params"].get("strength", 1.0))
     except (BadValue, ValueError, KeyError, TypeError) as error:
-        raise BadValue(
-            f"Expected the record of a refinement, found a damaged one ({error})."
-        ) from error
+        raise _damaged(error) from error
     moments = _moments(cells, None if anchors is None else Anchors(batches, row_batch, anchors))
     if moments.n_dims != adapter.n_dims:
         raise BadValue(
@@ -83,6 +88,24 @@ def recorded_fit(record: dict[str, Any], cells: Cells) -> Fit:
     method = Method(target_of(name), Exact(), 1, Weights(), strength)
     none = moments.select([])
     return Fit(method, moments, none, moments, adapter, History.none(), False)
+
+
+def _of_model(record: dict[str, Any], cells: Cells) -> Fit:
+    try:
+        with checked("its model"):
+            fit = from_record(record, "model").fit
+    except BadValue as error:
+        raise _damaged(error) from error
+    rows = fit.moments
+    if np.array_equal(rows.by_batch.n, cells.labels.n):
+        return fit
+    # Some cells are gone since.
+    anchors = None if rows.anchors is None else Anchors(rows.batches, rows.batch, rows.anchors)
+    return replace(fit, moments=_moments(cells, anchors))
+
+
+def _damaged(error: Exception) -> BadValue:
+    return BadValue(f"Expected the record of a refinement, found a damaged one ({error}).")
 
 
 def _moments(cells: Cells, anchors: Anchors | None) -> Moments:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..api.record import record_of
 from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys, batch_labels
@@ -22,7 +23,6 @@ from ..core.target import Cells
 from ..errors import BadKey, BadType, BadValue
 from ..io.damaged import naming
 from ..kernels.arrays import Ints
-from ..plots.given import record_of
 from ..progress import Progress
 
 __all__ = ["Source", "opened"]
