@@ -71,7 +71,7 @@ test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is
 	$(BIN)/python -m pytest -q -n 2 -m browser tests/reporting
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
-	$(BENCH)/bin/scbatchprox bench --all --quick --out bench-output
+	$(BENCH)/bin/python -m research --all --quick --out bench-output
 
 environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the heavy tests, Flower and the site need
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from scbatchprox import BatchProx
-from scbatchprox.bench.federated_demo import central_fit
+from scbatchprox.demo.federated import central_fit
 from scbatchprox.federated.folder import Folder
 from scbatchprox.federated.plan import Plan
 from scbatchprox.federated.site import Site, Waiting

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from research.baselines import POPULATION
+from research.experiments.classify import REAL
+from research.experiments.experiment import Experiment
+from research.experiments.journal import Job, digest
+from research.experiments.page import MEANINGS, NAMES, Report, with_sd
+from research.experiments.planted_page import HALVES, half_of
+from research.experiments.runner import run
+from research.experiments.settings import Settings, choice
+from research.experiments.trial import Trial
 from scbatchprox import BatchProx, PopulationTarget
-from scbatchprox.bench.baselines import POPULATION
-from scbatchprox.bench.experiments.classify import REAL
-from scbatchprox.bench.experiments.experiment import Experiment
-from scbatchprox.bench.experiments.journal import Job, digest
-from scbatchprox.bench.experiments.page import MEANINGS, NAMES, Report, with_sd
-from scbatchprox.bench.experiments.planted_page import HALVES, half_of
-from scbatchprox.bench.experiments.runner import run
-from scbatchprox.bench.experiments.settings import Settings, choice
-from scbatchprox.bench.experiments.trial import Trial
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.evaluate.metrics import neighbourhood_scores, silhouette

@@ -8,14 +8,31 @@ import sys
 from typer.testing import CliRunner
 
 import warm_processes
+from research.command import app as app_of_research
 from scbatchprox.cli.app import app
 
+#: What commands begin with, and what runs them.
+PROGRAMS = {("scbatchprox",): app, ("python", "-m", "research"): app_of_research}
 
-def run(*arguments, code=0):
+
+def run(*arguments, code=0, app=app):
     """In this process, which is faster."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == code, result.output
     return result
+
+
+def research(*arguments, **options):
+    """``python -m research`` in this process."""
+    return run(*arguments, app=app_of_research, **options)
+
+
+def program(words):
+    """What runs a command of a page (None if it is neither of ours), and its arguments."""
+    for start, found in PROGRAMS.items():
+        if words[: len(start)] == start:
+            return found, list(words[len(start) :])
+    return None, list(words)
 
 
 def answer(*arguments, code=0):

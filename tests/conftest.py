@@ -55,8 +55,8 @@ EXAMPLES = {
 #: Files with tests that start, kill, signal and lock whole processes, or run whole pages of the docs. They
 #: take half of the time, and one version of Python is enough for them: `make test-slow`.
 SLOW = {
-    "atlas/test_atlas_crash.py", "bench/test_demo.py", "cli/test_cli_cluster.py",
-    "cli/test_cli_streams.py", "federated/test_demo.py", "federated/test_ledger.py",
+    "atlas/test_atlas_crash.py", "cli/test_cli_cluster.py", "cli/test_cli_streams.py",
+    "demo/test_demo.py", "federated/test_demo.py", "federated/test_ledger.py",
     "io/formats/test_failing_disk.py", "io/formats/test_files_killed.py",
     "io/formats/test_h5ad_readers.py", "io/formats/test_zarr_killed.py", "kernels/test_compiled.py",
     "test_documents.py", "test_interrupts.py", "test_page_commands.py", "test_page_pipelines.py",

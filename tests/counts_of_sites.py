@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
 from scbatchprox.upstream.counts import Counts
 
 BATCHES = ("a", "b", "c")

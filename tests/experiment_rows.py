@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.experiments.journal import Job, Key
-from scbatchprox.bench.experiments.trial import EmbeddingStore, Trial
+from research.experiments.journal import Job, Key
+from research.experiments.trial import EmbeddingStore, Trial
+from scbatchprox.demo import Composition
 
 SMALL = Composition(
     "small", ("a", "b", "c"), ("T", "B", "NK"), np.array([[60, 40, 20], [30, 30, 0], [20, 20, 20]])

@@ -6,8 +6,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
 from scbatchprox.upstream import PCAUpstream
 
 N = 6000

@@ -28,8 +28,8 @@ NOT_RUN = {
     r"scbatchprox federated demo": "tests/federated/test_demo.py runs it",
     r"scbatchprox federated (courier|server|admit|run)": "tests/federated/flower runs them",
     r"scbatchprox .*--scheduler tcp:": "needs a running cluster; tests/cli/test_cli_cluster.py has one",
-    r"scbatchprox bench .*--out docs/results": HOURS,
-    r"scbatchprox bench --all --quick": "takes minutes; make experiments-quick runs it",
+    r"python -m research .*--out docs/results": HOURS,
+    r"python -m research --all --quick": "takes minutes; make experiments-quick runs it",
     r"python -m benchmarks": HOURS,
 }
 #: Words in a block that needs more than the test extra, and the marker of the tests that run it.

@@ -29,7 +29,7 @@ LAYERS = [
     {"atlas", "federated"},
     {"pl", "plots", "evaluate"},
     {"reporting"},
-    {"bench"},
+    {"demo"},
     {"__init__", "cli", "__main__"},
 ]
 #: The numerical core, and the packages that it may import.
@@ -94,50 +94,31 @@ def test_a_wrong_import_is_found(tmp_path):
     assert layer_of("api.estimator") > layer_of("core.moments")
 
 
-def bench_imports(name, path):
-    """Return the lines that import research code: at the top of the file, and inside functions."""
-    tree = ast.parse(path.read_text())
-    inside = {
-        node
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    found = {True: [], False: []}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            own, _ = imports(name, path, [node])
-            if any(other.split(".")[0] == "bench" for other in own):
-                found[node in inside].append(node.lineno)
-    return found[False], found[True]
+#: What lies beside the package, and is not installed with it.
+BESIDE = {"research", "benchmarks", "fuzz", "tests", "tools"}
 
 
 @pytest.mark.parametrize(
-    ("name", "path"),
-    [(name, path) for name, path in modules() if name.split(".")[0] != "bench"],
-    ids=lambda x: str(x) if isinstance(x, str) else "",
+    ("name", "path"), modules(), ids=lambda x: str(x) if isinstance(x, str) else ""
 )
-def test_nothing_but_the_command_line_imports_research_code(name, path):
-    at_top, in_functions = bench_imports(name, path)
-    assert not at_top, f"{name} imports scbatchprox.bench when it is imported, in lines {at_top}"
-    if name.split(".")[0] != "cli":
-        assert not in_functions, f"{name} imports scbatchprox.bench in lines {in_functions}"
+def test_nothing_imports_research_code(name, path):
+    _, others = imports(name, path)
+    assert not others & BESIDE, f"{name} imports {others & BESIDE}, which are not installed"
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    "source",
     [
-        ("from ..bench.demo import run", ([1], [])),
-        ("from .. import bench", ([1], [])),
-        ("if True:\n    from ..bench import demo", ([2], [])),
-        ("def f():\n    from ..bench.demo import run", ([], [2])),
-        ("from .bench import bench", ([], [])),  # the command of that name
+        "import research.experiments",
+        "from research import datasets",
+        "if True:\n    from research.datasets import load",
+        "def f():\n    from research.datasets import load",
     ],
 )
-def test_imports_of_research_code_are_found(tmp_path, source, expected):
+def test_imports_of_research_code_are_found(tmp_path, source):
     path = tmp_path / "app.py"
     path.write_text(source)
-    assert bench_imports("cli.app", path) == expected
+    assert imports("cli.app", path) == (set(), {"research"})
 
 
 def test_importing_configures_nothing():
@@ -173,7 +154,6 @@ HEAVY = {
         "demo --help",
         "evaluate --help",
         "report --help",
-        "bench --help",
         "atlas --help",
         "atlas add --help",
         "embed fit --help",
@@ -221,13 +201,11 @@ def test_completion_loads_nothing():
 def test_choices_match_the_library():
     """The command line lists names without importing what they refer to: both must be equal."""
     from scbatchprox import choices
-    from scbatchprox.bench.experiments import EXPERIMENTS
     from scbatchprox.cli.atlas_options import Policies
     from scbatchprox.core.solvers import SOLVERS
     from scbatchprox.upstream import _METHODS
 
     assert list(choices.Solvers) == list(SOLVERS)
-    assert list(choices.EXPERIMENTS) == list(EXPERIMENTS)
     assert list(choices.Methods) == list(_METHODS)
     names = ", ".join(repr(policy.value) for policy in Policies)
     with pytest.raises(ValueError, match=f"one of {names}, found 'other'"):

@@ -38,11 +38,11 @@ def run(page, markers, folder, monkeypatch):
 
 def call(command):
     """Run a command of a page; it must print what the page shows, if the page shows anything."""
-    program, *words = command.words
-    assert program == "scbatchprox", f"{command}: neither run nor listed in pages.NOT_RUN"
+    app, words = command_line.program(command.words)
+    assert app is not None, f"{command}: neither run nor listed in pages.NOT_RUN"
     if words[0] == "embed" and ("scvi" in words or "surgery" in words):
         words += ["--max-epochs", "2"]  # scVI's own number takes minutes
-    done = command_line.run(*words, code=command.code)
+    done = command_line.run(*words, code=command.code, app=app)
     if command.printed:
         told, found = facts("\n".join(command.printed)), facts(done.output)
         assert found[0] == told[0], command
@@ -104,7 +104,7 @@ def _anchor(heading):
 
 def test_files_named_in_contributing_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"`((?:src|tests|docs|tools|\.ci)/[^`\s]*)`", text)
+    named = re.findall(r"`((?:src|research|tests|docs|tools|\.ci)/[^`\s]*)`", text)
     assert len(named) > 30
     examples = re.compile("NAME|X_Y_Z")  # placeholders
     assert not [path for path in named if not (examples.search(path) or (ROOT / path).exists())]
@@ -113,24 +113,24 @@ def test_files_named_in_contributing_exist():
 @pytest.mark.parametrize(
     ("file", "names"),
     [
-        ("targets/by_name.py", ["TARGETS"]),
-        ("core/target.py", ["class TargetRule(Protocol)"]),
-        ("core/solvers/__init__.py", ["SOLVERS"]),
-        ("core/solvers/solution.py", ["class Solver("]),
-        ("io/formats/__init__.py", ["SUFFIXES"]),
-        ("io/formats/base.py", ["class CellFile"]),
-        ("io/atomic.py", ["def replacing"]),
-        ("bench/baselines/methods.py", ["METHODS"]),
-        ("bench/baselines/embeddings.py", ["UPSTREAMS"]),
-        ("bench/datasets/presets.py", ["PRESETS"]),
-        ("bench/datasets/originals.py", ["ORIGINALS"]),
-        ("bench/experiments/__init__.py", ["EXPERIMENTS"]),
-        ("bench/experiments/page.py", ["NAMES"]),
-        ("choices.py", ["class Solvers"]),
+        ("src/scbatchprox/targets/by_name.py", ["TARGETS"]),
+        ("src/scbatchprox/core/target.py", ["class TargetRule(Protocol)"]),
+        ("src/scbatchprox/core/solvers/__init__.py", ["SOLVERS"]),
+        ("src/scbatchprox/core/solvers/solution.py", ["class Solver("]),
+        ("src/scbatchprox/io/formats/__init__.py", ["SUFFIXES"]),
+        ("src/scbatchprox/io/formats/base.py", ["class CellFile"]),
+        ("src/scbatchprox/io/atomic.py", ["def replacing"]),
+        ("research/baselines/methods.py", ["METHODS"]),
+        ("research/baselines/embeddings.py", ["UPSTREAMS"]),
+        ("research/datasets/presets.py", ["PRESETS"]),
+        ("research/datasets/originals.py", ["ORIGINALS"]),
+        ("research/experiments/__init__.py", ["EXPERIMENTS"]),
+        ("research/experiments/page.py", ["NAMES"]),
+        ("src/scbatchprox/choices.py", ["class Solvers"]),
     ],
 )
 def test_names_in_contributing_exist(file, names):
-    text = (ROOT / "src" / "scbatchprox" / file).read_text()
+    text = (ROOT / file).read_text()
     assert not [name for name in names if name not in text]
 
 

@@ -14,9 +14,7 @@ import command_line
 import page_files
 import pages
 from pages import ROOT
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
-from scbatchprox.cli.app import app
+from scbatchprox.demo import Composition, simulate
 
 FEDERATED = "docs/federated.md"
 #: Kinds of blocks, and who runs them.
@@ -26,7 +24,7 @@ KINDS = {
     "{code-cell}": "make docs",
     "r": "test_page_pipelines.py, where R is",
     "make": "test_page_pipelines.py",
-    "toml": "tests/bench/experiments/test_settings.py",
+    "toml": "tests/research/experiments/test_settings.py",
     "groovy": "no one: needs Nextflow; its command is tested below",
     "nginx": "no one: needs nginx",
     "": "test_page_pipelines.py: a part of the Snakefile",
@@ -55,7 +53,7 @@ def test_every_command_is_run_or_listed():
     assert not [
         command for command in lost if command.where.split(":")[0] not in [*pages.RUN, FEDERATED]
     ]
-    assert not [command for command in lost if command.words[0] != "scbatchprox"]
+    assert not [command for command in lost if command_line.program(command.words)[0] is None]
 
 
 def test_every_reason_is_needed():
@@ -66,15 +64,18 @@ def test_every_reason_is_needed():
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(command.words[1:], id=str(command))
+        pytest.param(command.words, id=str(command))
         for command in COMMANDS
-        if command.words[0] == "scbatchprox" and pages.reason(command) is not None
+        if command_line.program(command.words)[0] and pages.reason(command) is not None
     ]
-    + [("refine", "cells", "--batch-key", "x", "--out", "refined.h5ad", "--json")],  # Nextflow
+    + [
+        ("scbatchprox", "refine", "cells", "--batch-key", "x", "--out", "r.h5ad", "--json")
+    ],  # Nextflow
 )
 def test_commands_that_are_not_run_have_known_options(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found, name, rest = typer.main.get_command(app), "scbatchprox", list(words)
+    app, rest = command_line.program(words)
+    found, name = typer.main.get_command(app), words[0]
     while hasattr(found, "commands"):
         name, *rest = rest
         found = found.commands[name]
@@ -86,7 +87,7 @@ def test_extras_and_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
     for command in COMMANDS:
         if command.words[:2] == ("pip", "install"):
-            for word in command.words[2:]:
+            for word in set(command.words[2:]) - {"-e"}:
                 extras = re.fullmatch(r"(?:scbatchprox|\.)(?:\[(.*)\])?", word)[1] or ""
                 assert set(filter(None, extras.split(","))) <= set(known), command
         elif command.words[0] == "make":

@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
 
 
 def check_wheel_content(wheel: Path) -> None:
-    """Check for every module, ``py.typed`` and the licence; no tests, no docs."""
+    """Check for every module, ``py.typed`` and the licence; no tests, no docs, no research code."""
     names = set(zipfile.ZipFile(wheel).namelist())
     info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
     others = {name for name in names if name.split("/")[0] not in ("scbatchprox", info)}
@@ -113,7 +113,7 @@ def check_sdist(sdist: Path, place: Path) -> None:
     (unpacked,) = place.iterdir()
     needed = [
         path.relative_to(ROOT)
-        for folder in ("src", "tests", "docs", "benchmarks", "tools", ".ci")
+        for folder in ("src", "tests", "docs", "benchmarks", "fuzz", "research", "tools", ".ci")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and not {"__pycache__", "_build", "generated"} & set(path.parts)
     ]

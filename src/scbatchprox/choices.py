@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 __all__ = [
-    "EXPERIMENTS", "MIN_SHARED", "N_COMPONENTS", "N_HVGS", "N_LATENT", "Genes", "Methods", "Profiles",
+    "MIN_SHARED", "N_COMPONENTS", "N_HVGS", "N_LATENT", "Genes", "Methods", "Profiles",
     "Solvers", "Views",
 ]  # fmt: skip
 
@@ -50,10 +50,3 @@ class Views(StrEnum):
     auto = "auto"
     umap = "umap"
     pca = "pca"
-
-
-#: Experiments of ``scbatchprox bench``, in the order in which ``--all`` runs them.
-EXPERIMENTS = (
-    "classify", "imbalance", "continual", "cumulative", "molecules", "ablation", "rounds", "planted",
-    "sensitivity", "without_effect",
-)  # fmt: skip

@@ -6,8 +6,7 @@ import pytest
 
 from command_line import answer, run
 from scbatchprox import Atlas
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
 from scbatchprox.upstream import PCAUpstream, load
 
 TABLE = Composition("t", ("a", "b", "c"), ("T", "B", "NK"), np.full((3, 3), 40))

@@ -13,9 +13,8 @@ from anndata_files import read
 from command_line import answer, printed_on, run
 from data import make_cells
 from scbatchprox import BatchProx
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.federated_demo import central_fit
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
+from scbatchprox.demo.federated import central_fit
 from scbatchprox.federated.disclosure import POPULATION
 
 SITES = ("east", "north", "south")

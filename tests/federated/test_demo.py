@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scbatchprox.bench.federated_demo import run
+from scbatchprox.demo.federated import run
 from scbatchprox.errors import InputError
 from scbatchprox.federated.disclosure import POPULATION
 

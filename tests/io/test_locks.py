@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from research.experiments.journal import Journal
 from scbatchprox import Atlas, BatchProx, refine_file
-from scbatchprox.bench.experiments.journal import Journal
 from scbatchprox.errors import InputError, InUse
 from scbatchprox.io import locks
 from scbatchprox.io.locks import lock, locked, locked_by, unlock

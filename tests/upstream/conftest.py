@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
 from scbatchprox.upstream import PCAUpstream
 from upstream_data import K
 

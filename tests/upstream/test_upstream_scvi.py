@@ -12,8 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from scbatchprox import Atlas
-from scbatchprox.bench.compositions import Composition
-from scbatchprox.bench.simulate import simulate
+from scbatchprox.demo import Composition, simulate
 from scbatchprox.errors import InputError, MissingExtra
 from scbatchprox.upstream import PCAUpstream, ScviUpstream, load
 from scbatchprox.upstream.on_disk import embed_file

@@ -13,7 +13,6 @@ from .._version import __version__
 from ..errors import BadValue
 from . import options as o
 from .atlas import atlas
-from .bench import bench
 from .diagnose import diagnose, verdicts
 from .embed import embed
 from .evaluate import evaluate
@@ -248,7 +247,7 @@ def demo(
 ) -> None:
     """Simulate a data set of the paper, refine it, score it and plot it."""
     with Output(verbose=verbose).handle_errors():
-        from ..bench.demo import run
+        from ..demo.refinement import run
 
         run(out, data=data, seed=seed)
 
@@ -261,9 +260,6 @@ app.command(
     epilog="Example: `scbatchprox report cells.h5ad --batch-key sample --label-key cell_type "
     "-o report.html`"
 )(report)
-app.command(epilog="Example: `scbatchprox bench classify --data my.h5ad --out results`")(bench)
-
-
 app.command(
     epilog="Example: `scbatchprox diagnose cells.h5ad --batch-key sample --keep condition`"
 )(diagnose)

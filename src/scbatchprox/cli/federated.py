@@ -334,6 +334,6 @@ def demo(
     """Run three sites on this machine, from counts to refined cells, and compare with a central fit."""
     output = Output(quiet, verbose)
     with output.handle_errors():
-        from ..bench.federated_demo import run
+        from ..demo.federated import run
 
         run(out, target=target, flower=flower)

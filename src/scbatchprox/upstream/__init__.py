@@ -27,7 +27,7 @@ def load(path: str | Path) -> Upstream:
     Examples
     --------
     >>> import tempfile
-    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.demo import simulate
     >>> from scbatchprox.upstream import PCAUpstream, load
     >>> cells = simulate("balanced2", n_genes=200, n_components=5)
     >>> path = tempfile.mkdtemp() + "/pca.safetensors"

@@ -42,7 +42,7 @@ class Embedded(Facts):
 
     Examples
     --------
-    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.demo import simulate
     >>> from scbatchprox.upstream import PCAUpstream
     >>> cells = simulate("balanced2", n_genes=200, n_components=5)
     >>> embedded = PCAUpstream.fit(cells, n_components=10).embed(cells)
@@ -78,7 +78,7 @@ class Upstream(Facts, ABC):
 
     Examples
     --------
-    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.demo import simulate
     >>> from scbatchprox.upstream import PCAUpstream, Upstream
     >>> cells = simulate("balanced2", n_genes=200, n_components=5)
     >>> pca = PCAUpstream.fit(cells, n_components=10)

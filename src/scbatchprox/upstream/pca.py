@@ -65,7 +65,7 @@ class PCAUpstream(Upstream):
 
     Examples
     --------
-    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.demo import simulate
     >>> from scbatchprox.upstream import PCAUpstream
     >>> cells = simulate("balanced2", n_genes=200, n_components=5)
     >>> first = PCAUpstream.fit(cells[cells.obs["batch"] == "batch0"], n_components=10)

@@ -63,7 +63,7 @@ class ScviUpstream(Upstream):
     --------
     Needs the extra ``scvi``.
 
-    >>> from scbatchprox.bench.simulate import simulate
+    >>> from scbatchprox.demo import simulate
     >>> from scbatchprox.upstream import ScviUpstream
     >>> cells = simulate("balanced2", n_genes=100, n_components=5)
     >>> scvi = ScviUpstream.fit(cells, "batch", max_epochs=1)

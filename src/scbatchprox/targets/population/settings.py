@@ -17,8 +17,8 @@ __all__ = ["PopulationSettings"]
 class PopulationSettings(Changed):
     """How populations are found, matched and judged, apart from the weights that users choose.
 
-    ``scbatchprox bench sensitivity`` shows the effect of halving and doubling each setting. A model keeps the
-    settings that it was fitted with, so that later batches are treated like the first ones.
+    The page of results on sensitivity shows the effect of halving and doubling each setting. A model keeps
+    the settings that it was fitted with, so that later batches are treated like the first ones.
 
     Attributes
     ----------
