@@ -235,7 +235,7 @@ class TestMissingLibrary:
     def test_the_text_names_the_extra(self, path, tmp_path):
         out = tmp_path / "scores.csv"
         printed = scored(path, "--runs", 1, "--out", out).stdout
-        assert "overall need scib-metrics: pip install 'scbatchprox[bench]'." in printed
+        assert "overall need scib-metrics: pip install 'scbatchprox[scib]'." in printed
         assert "macro_f1" in set(pd.read_csv(out)["score"])
 
 

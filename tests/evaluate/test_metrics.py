@@ -212,7 +212,7 @@ def test_a_missing_library_is_one_sentence(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "scib_metrics", None)
     Z, labels, batch = make_labelled(rng, 50)
     for score in (scib, scores):
-        with pytest.raises(MissingExtra, match=r"Expected scib-metrics .* 'scbatchprox\[bench\]'"):
+        with pytest.raises(MissingExtra, match=r"Expected scib-metrics .* 'scbatchprox\[scib\]'"):
             score(Z, batch, labels)
     assert "macro_f1" in scores(Z, batch, labels, partial=True)
 

@@ -88,7 +88,7 @@ def evaluate(
         output.print_line("", "Higher is better, except for macro_f1_sd and over_correction.")
         if found.missing:
             output.print_line(
-                f"{', '.join(found.missing)} need scib-metrics: pip install 'scbatchprox[bench]'."
+                f"{', '.join(found.missing)} need scib-metrics: pip install 'scbatchprox[scib]'."
             )
         _show_movement(output, found)
         if out is not None:

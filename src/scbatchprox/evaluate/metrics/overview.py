@@ -52,7 +52,7 @@ def scores(
 
     Examples
     --------
-    Needs the extra ``bench``.
+    Needs the extra ``scib``.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

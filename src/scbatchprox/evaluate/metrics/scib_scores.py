@@ -105,7 +105,7 @@ def scib(
 
     Examples
     --------
-    Needs the extra ``bench``.
+    Needs the extra ``scib``.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def scib_library() -> Any:
             warnings.simplefilter("ignore", ImportWarning)
             import scib_metrics
     except ImportError:
-        raise MissingExtra("scib-metrics for the scores of scIB", "bench") from None
+        raise MissingExtra("scib-metrics for the scores of scIB", "scib") from None
     return scib_metrics
 
 
