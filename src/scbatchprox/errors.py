@@ -3,13 +3,19 @@
 Each is also the built-in error that Python users expect (``ValueError``, ``KeyError``, ...). To tell bad
 input from a failure of the program, catch :class:`InputError`; the command line does so to choose its
 exit code.
+
+A sentence that names a parameter has it as a :class:`Parameter`, so that each door can say it in its own
+words: ``BadValue("Expected ", Parameter("keep"), " in obs, found none.")``.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from dataclasses import dataclass
 
 __all__ = [
+    "Advice",
     "BadFile",
     "BadKey",
     "BadType",
@@ -19,10 +25,53 @@ __all__ = [
     "InputError",
     "MissingExtra",
     "NotFinite",
+    "Parameter",
+    "Part",
+    "Sentence",
 ]
 
 
-class InputError(Exception):
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter that a sentence names, as Python has it: ``keep``, ``force=True``, ``target='moment'``.
+
+    ``flag`` is its option on the command line, for sentences that tell Python users both.
+    """
+
+    python: str
+    flag: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.python} ({self.flag})" if self.flag else self.python
+
+
+#: A part of a sentence.
+Part = str | Parameter
+
+
+class Sentence(Exception):
+    """A sentence made of text and parameters; as text it has the words of Python."""
+
+    def __init__(self, *parts: Part) -> None:
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
+
+    def worded(self, spelled: Callable[[Parameter], str]) -> str:
+        """Return the sentence in the words of another door."""
+        return "".join(
+            spelled(part) if isinstance(part, Parameter) else part for part in self.parts
+        )
+
+    def found_in(self, name: str) -> None:
+        """Add the name of the file that the sentence is about."""
+        *before, end = self.parts
+        Sentence.__init__(self, *before, f"{str(end).removesuffix('.')} (in {name}).")
+
+    def __str__(self) -> str:
+        return self.worded(str)
+
+
+class InputError(Sentence):
     """One sentence: what was expected, what was found and, where it helps, what is available.
 
     Examples
@@ -35,9 +84,9 @@ class InputError(Exception):
     Expected rounds to be a whole number >= 0, or None for the fixed point, found -1.
     """
 
-    def __str__(self) -> str:
-        # KeyError.__str__ would put the message in quotes.
-        return Exception.__str__(self)
+
+class Advice(Sentence, UserWarning):
+    """A warning to a user."""
 
 
 class BadValue(InputError, ValueError):
@@ -67,13 +116,14 @@ class BadFile(InputError, FileNotFoundError):
 class DiskFull(InputError, OSError):
     """A disk without room for what a file needs, found before anything is written."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, *parts: Part) -> None:
+        super().__init__(*parts)
         self.errno = errno.ENOSPC
 
 
 class MissingExtra(InputError, ImportError):
     """A package that is not installed; the message names the extra that installs it."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"Expected {what}, found none: pip install 'scbatchprox[{extra}]'.")
+    def __init__(self, *what_and_extra: Part) -> None:
+        *what, extra = what_and_extra
+        super().__init__("Expected ", *what, f", found none: pip install 'scbatchprox[{extra}]'.")

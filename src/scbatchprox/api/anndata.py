@@ -15,7 +15,7 @@ from ..core.solvers import Solver
 from ..core.target import TargetRule
 from ..core.tensors import like
 from ..diagnosis.look import look
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from .estimator import BatchProx
 from .kept import kept_of
 from .options import check_no_path
@@ -106,7 +106,10 @@ def refine(
     """
     check_no_path(adata, "an AnnData or MuData", "refine_file")
     if key_added is not None and not inplace:
-        raise BadValue(f"Expected key_added only with inplace=True, found {key_added!r}.")
+        raise BadValue(
+            "Expected ", Parameter("key_added"), " only with ", Parameter("inplace=True"),
+            f", found {key_added!r}.",
+        )  # fmt: skip
     found = find_embedding(adata, use_rep)
     Z, obs = found.Z, found.obs
     labels = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)

@@ -12,7 +12,7 @@ from ..cells.modality import find_embedding
 from ..core.checks import check_array_like, comes_from
 from ..core.labels import Labels
 from ..diagnosis.table import diagnosis
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from .estimator import BatchProx
 from .kept import kept_of, kept_values
 from .options import check_no_path, check_options
@@ -122,9 +122,9 @@ def diagnose(
     if comes_from(data, "anndata.AnnData") or comes_from(data, "mudata.MuData"):
         if population is not None:
             raise BadValue(
-                "Expected population only for an array, found it for an AnnData; population_key is the name "
-                "of a column of obs."
-            )
+                "Expected population only for an array, found it for an AnnData; ",
+                Parameter("population_key"), " is the name of a column of obs.",
+            )  # fmt: skip
         found = find_embedding(data, use_rep or "X_pca")
         Z, columns = found.Z, kept_of(found.obs, keep)
         batch = batch_labels(found.obs, batch)
@@ -135,8 +135,8 @@ def diagnose(
         for name, value in (("use_rep", use_rep), ("population_key", population_key)):
             if value is not None:
                 raise BadValue(
-                    f"Expected {name} only for an AnnData, found {value!r} for an array."
-                )
+                    "Expected ", Parameter(name), f" only for an AnnData, found {value!r} for an array."
+                )  # fmt: skip
         Z, columns = data, kept_values(keep, len(data) if isinstance(data, list) else data.shape[0])
     Z = lazy.check_cells(Z)
     cells = lazy.cells_of(Z, Labels.of(lazy.in_memory(batch), Z.shape[0]))

@@ -24,7 +24,7 @@ from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver, Visited
 from ..core.target import Cells, TargetRule
 from ..core.tensors import like
-from ..errors import BadKey, BadValue
+from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
 from ..targets.method import method_of
 from .record import record_of
@@ -519,8 +519,8 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         ]
         raise BadValue(
             f"Expected the parameters that the model was fitted with, found {', '.join(changed)} set since; "
-            f"fit anew (policy='refit')."
-        )
+            f"fit anew (", Parameter("policy='refit'"), ").",
+        )  # fmt: skip
 
     def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
         check_is_fitted(self)
@@ -581,6 +581,6 @@ def _check_no_labels(y: object, before: Fit | None) -> None:
 def _needs_moments_only(solver: Solver, verb: str) -> None:
     if solver.needs_cells:
         raise BadValue(
-            f"Expected a solver that needs only moments for {verb} (solver='exact'), found "
-            f"{solver!r}, which needs the earlier cells."
-        )
+            f"Expected a solver that needs only moments for {verb} (", Parameter("solver='exact'"),
+            f"), found {solver!r}, which needs the earlier cells.",
+        )  # fmt: skip

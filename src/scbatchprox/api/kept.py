@@ -9,7 +9,7 @@ from ..cells.dask import in_memory
 from ..cells.keys import as_names
 from ..core.checks import require_columns
 from ..core.labels import Labels, column_labels
-from ..errors import BadType, BadValue
+from ..errors import BadType, BadValue, Parameter
 
 __all__ = ["check_keep", "kept_of", "kept_values"]
 
@@ -18,8 +18,9 @@ def check_keep(keep: str | Sequence[str] | None, diagnose: bool | None) -> None:
     """Raise if columns are to be kept, and nothing is examined."""
     if diagnose is False and as_names(keep):
         raise BadValue(
-            "Expected keep only with a diagnosis, which it is a part of, found diagnose=False."
-        )
+            "Expected ", Parameter("keep"), " only with a diagnosis, which it is a part of, found ",
+            Parameter("diagnose=False"), ".",
+        )  # fmt: skip
 
 
 def kept_of(
@@ -28,7 +29,7 @@ def kept_of(
     """Return columns of ``obs`` to keep; they are only examined by a diagnosis."""
     check_keep(keep, diagnose)
     names = as_names(keep)
-    require_columns(names, (key for key in obs if key in obs.columns), "keep")
+    require_columns(names, (key for key in obs if key in obs.columns), Parameter("keep"))
     return column_labels({name: in_memory(obs[name]) for name in names}, len(obs))
 
 

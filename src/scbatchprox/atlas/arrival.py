@@ -13,7 +13,7 @@ from ..core.labels import union
 from ..core.narrow import Tabled
 from ..core.shown import count
 from ..diagnosis.printed import verdict_lines
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 
 __all__ = ["Arrival", "check_arrival"]
@@ -78,6 +78,6 @@ def check_arrival(
     known = set(before.batches_.tolist())
     if not merge and (repeated := [b for b in batches.tolist() if b in known]):
         raise BadValue(
-            f"Expected new batches, found {some_of(repeated)} in the atlas already; merge=True "
-            f"(--merge) adds more cells of a known batch."
-        )
+            f"Expected new batches, found {some_of(repeated)} in the atlas already; ",
+            Parameter("merge=True", "--merge"), " adds more cells of a known batch.",
+        )  # fmt: skip

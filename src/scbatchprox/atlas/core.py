@@ -21,7 +21,7 @@ from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.solvers import solver_of
-from ..errors import BadKey, BadValue
+from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
 from ..io.model_file import params_as_json, params_from_json
 from ..progress import Progress, silent
@@ -87,9 +87,9 @@ class Atlas(AtlasReader):
         blank._method()  # checks the parameters
         if solver_of(blank.solver).needs_cells:
             raise BadValue(
-                f"Expected a solver that needs only moments (solver='exact'), found "
-                f"{blank.solver!r}, which needs cells, and the atlas holds none."
-            )
+                "Expected a solver that needs only moments (", Parameter("solver='exact'"),
+                f"), found {blank.solver!r}, which needs cells, and the atlas holds none.",
+            )  # fmt: skip
         record = Record(
             params_as_json(blank.get_params(deep=False)),
             None if upstream is None else fingerprint(upstream),
@@ -234,8 +234,9 @@ class Atlas(AtlasReader):
             if others and policy == "frozen" and model.fit_.reference.batches.tolist() == [batch]:
                 raise BadValue(
                     f"Expected to keep a batch that the others were fitted to, found that {batch!r} is "
-                    f"the last; policy='refit' (--policy refit) fits the others together."
-                )
+                    f"the last; ", Parameter("policy='refit'", "--policy refit"), " fits the others "
+                    "together.",
+                )  # fmt: skip
             after = after_forgetting(model, batch, policy) if others else None
             return self._commit("forget", after, removed=gone, policy=policy)
 

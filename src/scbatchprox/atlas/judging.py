@@ -22,7 +22,7 @@ from ..diagnosis.levels import Level
 from ..diagnosis.table import mover_of
 from ..diagnosis.verdict import verdict_columns
 from ..diagnosis.words import FIRST, NEARNESS, place_sentence, sentence
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 from ..kernels.blocks import BLOCK_BYTES
 
@@ -159,8 +159,8 @@ def refuse(judgement: pd.DataFrame) -> None:
         words = row["verdict"] if very_far else f"with {row['advice']}"
         raise BadValue(
             f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
-            f"was added, force=True (--force) adds it anyway."
-        )
+            f"was added, ", Parameter("force=True", "--force"), " adds it anyway.",
+        )  # fmt: skip
 
 
 def cell_scores(moments: Moments, Z: Any) -> Floats:

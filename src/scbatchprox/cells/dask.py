@@ -24,7 +24,7 @@ from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.sampling import Draw, Sample
 from ..core.solvers import Solver
-from ..errors import BadValue, NotFinite
+from ..errors import BadValue, NotFinite, Parameter
 from ..kernels.arrays import Ints
 from ..kernels.blocks import output_dtype
 from .memory import MemoryCells
@@ -81,9 +81,9 @@ def check_supported(solver: Solver, out: Any = None) -> None:
     """Raise, before anything is computed, if an option does not work with a Dask array."""
     if solver.needs_cells:
         raise BadValue(
-            f"Expected a solver that needs only moments for a Dask array (solver='exact' works "
-            f"lazily), found {solver!r}, which visits cells in random order and needs them in memory."
-        )
+            "Expected a solver that needs only moments for a Dask array (", Parameter("solver='exact'"),
+            f" works lazily), found {solver!r}, which visits cells in random order and needs them in memory.",
+        )  # fmt: skip
     _check_no_out(out)
 
 

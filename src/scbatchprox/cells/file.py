@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..core.checks import check_embedding
 from ..core.labels import Labels, column_labels, population_labels
-from ..errors import BadKey, BadValue, NotFinite
+from ..errors import BadKey, BadValue, NotFinite, Parameter
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, Rows, check_key, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
@@ -105,9 +105,9 @@ def open_job(
         ):
             if given is not None and not allowed:
                 raise BadValue(
-                    f"Expected {name} only for files that hold several embeddings, found {given!r} "
-                    f"for {file.path.name}."
-                )
+                    "Expected ", Parameter(name), f" only for files that hold several embeddings, found "
+                    f"{given!r} for {file.path.name}.",
+                )  # fmt: skip
         kept = as_names(keep)
         also = [key for key in (population_key, *kept, *columns) if key is not None]
         source = file.path if labels is None else labels
@@ -116,7 +116,9 @@ def open_job(
                 obs = file.obs(list(dict.fromkeys(keys + also)))
             except BadKey:
                 one = [] if population_key is None else [population_key]
-                _check_columns(file, {"population_key": one, "keep": kept})
+                file.obs(one, Parameter("population_key"))
+                file.obs(kept, Parameter("keep"))
+                file.obs(columns, "columns of labels")
                 raise
         with naming(file.path):
             rows = file.embedding(use_rep)
@@ -143,15 +145,6 @@ def open_job(
         )  # fmt: skip
         with _naming_cells(file.path):
             yield job
-
-
-def _check_columns(file: CellFile, given: Mapping[str, Sequence[str]]) -> None:
-    """Raise an error that names the option whose column is absent; files only know of ``batch_key``."""
-    for option, names in given.items():
-        try:
-            file.obs(names)
-        except BadKey as error:
-            raise BadKey(str(error).replace("batch_key", option)) from None
 
 
 @contextmanager

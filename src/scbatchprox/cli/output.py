@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import DiskFull, InputError
+from ..errors import DiskFull, InputError, Sentence
 from ..progress import Progress as Callback
 from .address_space import check_address_space
-from .flags import as_typed
 from .plain import plain
+from .usage import as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,8 @@ class Output:
             check_address_space()  # before the first import of a library that needs it
             yield
         except InputError as error:
-            self._fail(FAILURE if isinstance(error, DiskFull) else BAD_INPUT, as_typed(str(error)))
+            code = FAILURE if isinstance(error, DiskFull) else BAD_INPUT
+            self._fail(code, error.worded(as_typed))
         except OSError as error:
             where = error.filename2 or error.filename  # of a copy, what is written
             what = f"{error.strerror}: {where}" if where else str(error)
@@ -94,7 +95,8 @@ class Output:
 
     def _warn(self, message: Warning | str, *_: object) -> None:
         if not self.quiet:
-            _print(self.err, as_typed(str(message)), title="Warning: ", style="bold yellow")
+            said = message.worded(as_typed) if isinstance(message, Sentence) else message
+            _print(self.err, said, title="Warning: ", style="bold yellow")
 
     def _fail(self, code: int, sentence: str) -> None:
         if len(sentence) > LONGEST:

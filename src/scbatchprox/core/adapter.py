@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..io import store
 from ..kernels.arrays import Floats, Ints
 from ..kernels.blocks import is_native, native_blocks, output_dtype, split
@@ -148,8 +148,8 @@ class Adapter(OfBatches):
             raise BadValue(
                 "Expected an adapter with one row per batch to invert, found one with a row per "
                 "population: a refined cell does not determine which rows moved it; keep the unrefined "
-                "embedding, or fit with conditioned=False."
-            )
+                "embedding, or fit with ", Parameter("conditioned=False"), ".",
+            )  # fmt: skip
         if not self.scale.all():
             b, j = np.argwhere(self.scale == 0)[0]
             raise BadValue(

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from ..errors import BadKey, BadType, BadValue, NotFinite
+from ..errors import Advice, BadKey, BadType, BadValue, NotFinite, Parameter, Part
 from ..kernels.blocks import BLOCK_BYTES
 from .tensors import to_numpy
 
 __all__ = [
+    "BATCH_KEY",
     "absent_embedding",
     "check_array_like",
     "check_dtype",
@@ -35,6 +36,10 @@ __all__ = [
     "some_of",
     "warn_user",
 ]
+
+
+#: The parameter that names columns with the batches of cells.
+BATCH_KEY = Parameter("batch_key")
 
 
 def some_of(values: Iterable[Any], most: int = 8) -> str:
@@ -234,12 +239,12 @@ def overflow_error() -> NotFinite:
     )
 
 
-def warn_user(message: str) -> None:
+def warn_user(*parts: Part) -> None:
     """Warn, with the position of the call from outside this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(Advice(*parts), stacklevel=level)
 
 
 def _ours(module: str) -> bool:
@@ -250,37 +255,42 @@ def _ours(module: str) -> bool:
 def check_number(name: str, value: object, *, positive: bool = False) -> None:
     """Check a finite number >= 0, or > 0."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise BadType(f"Expected {name} to be a number, found {value!r}.")
+        raise BadType("Expected ", Parameter(name), f" to be a number, found {value!r}.")
     if not (np.isfinite(value) and (value > 0 if positive else value >= 0)):
         bound = "> 0" if positive else ">= 0"
-        raise BadValue(f"Expected {name} to be a finite number {bound}, found {value!r}.")
+        raise BadValue(
+            "Expected ", Parameter(name), f" to be a finite number {bound}, found {value!r}."
+        )
 
 
 def check_whole(name: str, value: object) -> None:
     """Check a whole number >= 0."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise BadType(f"Expected {name} to be a whole number, found {value!r}.")
+        raise BadType("Expected ", Parameter(name), f" to be a whole number, found {value!r}.")
     if value < 0:
-        raise BadValue(f"Expected {name} to be a whole number >= 0, found {value!r}.")
+        raise BadValue(
+            "Expected ", Parameter(name), f" to be a whole number >= 0, found {value!r}."
+        )
 
 
-def require_columns(keys: Sequence[str], available: Iterable[str], what: str = "batch_key") -> None:
+def require_columns(keys: Sequence[str], available: Iterable[str], what: Part = BATCH_KEY) -> None:
     """Check that ``obs`` has all columns in ``keys``."""
     available = list(available)
     absent = [key for key in keys if key not in available]
     if absent:
         raise BadKey(
-            f"Expected {what} in obs, found no column {some_of(absent)}; "
-            f"available: {some_of(available, most=20)}."
-        )
+            "Expected ", what, f" in obs, found no column {some_of(absent)}; "
+            f"available: {some_of(available, most=20)}.",
+        )  # fmt: skip
 
 
 def absent_embedding(use_rep: str, available: Iterable[str]) -> BadKey:
     """Return the error on an embedding that ``obsm`` does not have."""
     return BadKey(
-        f"Expected use_rep in obsm (use_rep=NAME takes another, `scbatchprox embed` makes one from counts), "
-        f"found no {use_rep!r}; available: {some_of(available, most=20)}."
-    )
+        "Expected ", Parameter("use_rep"), " in obsm (", Parameter("use_rep=NAME"),
+        f" takes another, `scbatchprox embed` makes one from counts), found no {use_rep!r}; available: "
+        f"{some_of(available, most=20)}.",
+    )  # fmt: skip
 
 
 def plain(value: Any) -> Any:
@@ -291,5 +301,7 @@ def plain(value: Any) -> Any:
 def one_of(name: str, value: object, available: Sequence[str]) -> str:
     """Check a choice by name."""
     if value not in available:
-        raise BadValue(f"Expected {name} to be one of {some_of(available)}, found {value!r}.")
+        raise BadValue(
+            "Expected ", Parameter(name), f" to be one of {some_of(available)}, found {value!r}."
+        )
     return str(value)

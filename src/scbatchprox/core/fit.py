@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
 from .evidence import Evidence, Trace
@@ -57,24 +57,26 @@ class Method:
     def __post_init__(self) -> None:
         check_number("strength", self.strength)
         if self.strength > 1:
-            raise BadValue(f"Expected strength between 0 and 1, found {self.strength!r}.")
+            raise BadValue(
+                "Expected ", Parameter("strength"), f" between 0 and 1, found {self.strength!r}."
+            )  # fmt: skip
         if not self.rule.registers:
             return
         if self.solver.needs_cells:
             raise BadValue(
-                f"Expected solver='exact' for target='population', which is found by registration, "
-                f"found {self.solver!r}."
-            )
+                "Expected ", Parameter("solver='exact'"), " for ", Parameter("target='population'"),
+                f", which is found by registration, found {self.solver!r}.",
+            )  # fmt: skip
         if self.rounds is None:
             raise BadValue(
-                "Expected a whole number of rounds for target='population', found None: only the rounds "
-                "of the moment target have a fixed point."
-            )
+                "Expected a whole number of rounds for ", Parameter("target='population'"),
+                ", found None: only the rounds of the moment target have a fixed point.",
+            )  # fmt: skip
         if self.rounds > MOST_ROUNDS:
             raise BadValue(
-                f"Expected up to {MOST_ROUNDS:,} rounds for target='population', which needs about 10, "
-                f"found {self.rounds:,}."
-            )
+                f"Expected up to {MOST_ROUNDS:,} rounds for ", Parameter("target='population'"),
+                f", which needs about 10, found {self.rounds:,}.",
+            )  # fmt: skip
 
     def together(
         self,

@@ -46,17 +46,17 @@ class Labels:
     batches: np.ndarray
 
     @classmethod
-    def of(cls, batch: Any, n_cells: int) -> Labels:
-        """Encode labels of any type; ``None`` means a single batch."""
+    def of(cls, batch: Any, n_cells: int, what: str = "batch label") -> Labels:
+        """Encode labels of any type; ``None`` means a single batch. Errors call a label ``what``."""
         if isinstance(batch, Labels):
             labels = batch
         elif batch is None:
             labels = cls(np.zeros(n_cells, np.int32), label_array(["all"]))
         else:
-            labels = _encode(batch)
+            labels = _encode(batch, what)
         if labels.codes.size != n_cells:
             raise BadValue(
-                f"Expected one batch label per cell ({n_cells}), found {labels.codes.size} labels."
+                f"Expected one {what} per cell ({n_cells}), found {labels.codes.size} labels."
             )
         return labels
 
@@ -109,7 +109,7 @@ def cross_counts(rows: Labels, columns: Labels) -> np.ndarray:
     return np.bincount(pairs, minlength=size[0] * size[1]).reshape(size)
 
 
-def label_array(labels: list[Any]) -> np.ndarray:
+def label_array(labels: list[Any], what: str = "batch label") -> np.ndarray:
     """Distinct labels as an array of str, int, bool or float; labels of other types as strings."""
     kinds = {type(label) for label in labels}
     if kinds == {int, float}:
@@ -117,26 +117,23 @@ def label_array(labels: list[Any]) -> np.ndarray:
     if len(kinds) > 1:
         # Otherwise "1" and 1 would silently become the same batch.
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise BadType(f"Expected batch labels of one type, found {names}: {some_of(labels)}.")
+        raise BadType(f"Expected {_many(what)} of one type, found {names}: {some_of(labels)}.")
     kind = kinds.pop() if kinds and kinds <= {bool, int, float, str} else str
     if kind is int and any(abs(label) >= 2**63 for label in labels):
         raise BadValue(
-            f"Expected whole numbers below 2**63 as batch labels, found {some_of(labels)}; use text."
+            f"Expected whole numbers below 2**63 as {_many(what)}, found {some_of(labels)}; use text."
         )
     found = np.array([kind(label) for label in labels], dtype=kind)
     if len(set(found.tolist())) < len(labels):
         raise BadValue(
-            f"Expected batch labels with distinct names, found some with equal names: {some_of(labels)}."
+            f"Expected {_many(what)} with distinct names, found some with equal names: {some_of(labels)}."
         )
     return found
 
 
 def population_labels(values: Any, n_cells: int) -> Labels:
-    """Encode the population of each cell; errors mention populations instead of batches."""
-    try:
-        return Labels.of(values, n_cells)
-    except (BadValue, BadType) as error:
-        raise type(error)(str(error).replace("batch label", "population label")) from None
+    """Encode the population of each cell."""
+    return Labels.of(values, n_cells, "population label")
 
 
 def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]:
@@ -147,11 +144,7 @@ def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]
     """
     found = {}
     for name, values in columns.items():
-        try:
-            labels = Labels.of(values, n_cells)
-        except (BadValue, BadType) as error:
-            sentence = str(error).replace("batch label", f"value of {str(name)!r}")
-            raise type(error)(sentence) from None
+        labels = Labels.of(values, n_cells, f"value of {str(name)!r}")
         if labels.batches.size < 2:
             raise BadValue(
                 f"Expected a column with two values or more to keep, found one value in {str(name)!r}."
@@ -187,18 +180,24 @@ def union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return label_array(sorted(set(a.tolist()) | set(b.tolist())))
 
 
-def _encode(batch: Any) -> Labels:
-    codes, found = _factorize(batch)
+def _many(what: str) -> str:
+    """The plural: batch labels, values of 'condition'."""
+    one, of, whose = what.partition(" of ")
+    return f"{one}s{of}{whose}"
+
+
+def _encode(batch: Any, what: str) -> Labels:
+    codes, found = _factorize(batch, what)
     codes = codes.astype(np.int32, copy=False)
     if codes.min(initial=0) < 0:
         missing = codes < 0
         raise BadValue(
-            f"Expected a batch label for every cell, found {missing.sum()} missing of {codes.size}, "
+            f"Expected a {what} for every cell, found {missing.sum()} missing of {codes.size}, "
             f"the first at row {int(np.argmax(missing))}."
         )
     # Categories without cells are not batches.
     used = np.flatnonzero(count_codes(codes))
-    batches = label_array([plain_label(found[i]) for i in used])
+    batches = label_array([plain_label(found[i]) for i in used], what)
     order = np.argsort(batches, kind="stable")
     table = np.full(max(len(found), 1), -1, np.int32)
     table[used[order]] = np.arange(used.size)
@@ -207,9 +206,11 @@ def _encode(batch: Any) -> Labels:
     return Labels(table[codes], batches[order])
 
 
-def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
+def _factorize(batch: Any, what: str) -> tuple[np.ndarray, list[Hashable]]:
     """Codes (-1 where missing) and the labels that they refer to, in any order."""
-    values = pd.Series(batch) if isinstance(batch, pd.Categorical) else _one_dimensional(batch)
+    values = (
+        pd.Series(batch) if isinstance(batch, pd.Categorical) else _one_dimensional(batch, what)
+    )
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values.cat.codes.to_numpy(), values.cat.categories.tolist()
     codes, found = pd.factorize(values, use_na_sentinel=True)
@@ -220,16 +221,16 @@ def _factorize(batch: Any) -> tuple[np.ndarray, list[Hashable]]:
     return codes, labels
 
 
-def _one_dimensional(batch: Any) -> pd.Series[Any]:
+def _one_dimensional(batch: Any, what: str) -> pd.Series[Any]:
     if isinstance(batch, pd.Series):
         return batch
     if is_tensor(batch):  # pandas would take each of its entries for a label of its own
         batch = to_numpy(batch)
     if isinstance(batch, str | bytes) or np.ndim(batch) == 0:
-        raise BadType(f"Expected one batch label per cell, found the single value {batch!r}.")
+        raise BadType(f"Expected one {what} per cell, found the single value {batch!r}.")
     if isinstance(batch, np.ndarray | pd.DataFrame) and batch.ndim != 1:
         raise BadValue(
-            f"Expected a one-dimensional array of batch labels, found shape {batch.shape}."
+            f"Expected a one-dimensional array of {_many(what)}, found shape {batch.shape}."
         )
     return pd.Series(batch)
 

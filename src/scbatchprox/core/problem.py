@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from .checks import check_number
 from .moments import Moments
@@ -46,16 +46,19 @@ class Weights:
         for name, value in given.items():
             check_number(name, value)
             if value > LARGEST:
-                raise BadValue(f"Expected {name} of at most {LARGEST:g}, found {value!r}.")
+                raise BadValue(
+                    "Expected ", Parameter(name), f" of at most {LARGEST:g}, found {value!r}."
+                )
             if 0 < value < 1 / LARGEST:
                 raise BadValue(
-                    f"Expected {name} of 0, or at least {1 / LARGEST:g}, found {value!r}."
-                )
+                    "Expected ", Parameter(name), f" of 0, or at least {1 / LARGEST:g}, found {value!r}."
+                )  # fmt: skip
         if not any(given.values()):
             raise BadValue(
-                "Expected at least one of lambda_target, mu and lambda_id to be positive, found "
-                "all three zero: every adapter would be a solution."
-            )
+                "Expected at least one of ", Parameter("lambda_target"), ", ", Parameter("mu"), " and ",
+                Parameter("lambda_id"), " to be positive, found all three zero: every adapter would be a "
+                "solution.",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)

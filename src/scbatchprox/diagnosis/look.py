@@ -12,6 +12,7 @@ from ..core.checks import warn_user
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.target import Cells, TargetRule
+from ..errors import Part
 from ..kernels.arrays import Ints
 from ..targets.population.find import looked_at
 from .judge import judge_kept
@@ -46,7 +47,7 @@ def look(
     else:
         table, message = None, _composition(fit, _small_look(cells))
     if message is not None and fit.adapter.moves:
-        warn_user(message)
+        warn_user(*message)
     return table
 
 
@@ -84,7 +85,7 @@ def _in_full(rule: TargetRule, diagnose: bool | None) -> bool:
     return bool(diagnose) or rule.registers
 
 
-def _kept(table: pd.DataFrame, keep: Mapping[str, Labels]) -> str | None:
+def _kept(table: pd.DataFrame, keep: Mapping[str, Labels]) -> list[Part] | None:
     """Return a warning if a refinement removes what it was told to keep."""
     for name in keep:
         column = Kept.of(table, name)
@@ -94,7 +95,7 @@ def _kept(table: pd.DataFrame, keep: Mapping[str, Labels]) -> str | None:
     return None
 
 
-def _composition(fit: Fit, table: pd.DataFrame) -> str | None:
+def _composition(fit: Fit, table: pd.DataFrame) -> list[Part] | None:
     """Return a warning if the target moves whole batches, and they differ in composition."""
     differing = table.index[table["composition"] > DIFFERENT].tolist()
     if fit.method.rule.registers or not differing:

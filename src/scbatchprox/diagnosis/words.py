@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.shown import names
+from ..errors import Parameter, Part
 from .kept import MEASURES
 from .levels import Level
 from .limits import FAR, FAR_FACTOR
@@ -64,19 +65,28 @@ def place_sentence(verdict: Verdict | None, numbers: Mapping[str, Any]) -> str:
     return f"{NEARNESS[verdict.level]}: {' and '.join(said)}"
 
 
-def composition_warning(batches: list[Any], diagnosed: bool) -> str:
+def composition_warning(batches: list[Any], diagnosed: bool) -> list[Part]:
     """Return the warning that the target is wrong for batches that differ in composition."""
-    hint = "" if diagnosed else "; diagnose=True (--diagnose) gives a verdict per batch"
-    return (
+    hint: list[Part] = [
+        "; ",
+        Parameter("diagnose=True", "--diagnose"),
+        " gives a verdict per batch",
+    ]
+    return [
         f"Batches differ in composition ({names(batches, NAMED)}): a target that moves whole batches puts "
-        f"different populations on top of each other; try target='population'{hint}."
-    )
+        f"different populations on top of each other; try ", Parameter("target='population'"),
+        *([] if diagnosed else hint), ".",
+    ]  # fmt: skip
 
 
-def kept_warning(name: str, reasons: list[Reason], numbers: Mapping[str, Any]) -> str:
+def kept_warning(name: str, reasons: list[Reason], numbers: Mapping[str, Any]) -> list[Part]:
     """Return the warning that a column to keep is removed."""
     (reason,) = clauses(Verdict(Level.WEAK, tuple(reasons)), numbers)
-    return f"To keep {name!r}, leave the batches alone or lower strength: {reason}."
+    return [
+        f"To keep {name!r}, leave the batches alone or lower ",
+        Parameter("strength"),
+        f": {reason}.",
+    ]
 
 
 def _clause(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..progress import Progress, silent
 from ..upstream.components import N_HVGS
 from ..upstream.counts import Counts
@@ -88,8 +88,8 @@ def contribute_counts(
             site.tell(plan, "cells")  # others learn that, and no more
             raise BadValue(
                 f"Expected at least {least} cells in every batch, found {sizes.min()} in "
-                f"{sizes.idxmin()!r}: leave this batch out, or lower --min-cells."
-            )
+                f"{sizes.idxmin()!r}: leave this batch out, or lower ", Parameter("min_cells"), ".",
+            )  # fmt: skip
         return site.run(
             plan,
             _kind(plan, counts, least, progress),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from .plan import Plan
 
 __all__ = ["POPULATION", "check_accepted", "disclosed"]
@@ -35,6 +35,7 @@ def check_accepted(plan: Plan, accepted: bool) -> None:
     """Raise an error if nobody has accepted what a plan gives away."""
     if disclosed(plan) and not accepted:
         raise BadValue(
-            f"Expected accepted=True (--yes) for plan {plan.id}, found no yes: its target lets anyone who "
-            f"can read the messages work out exact numbers of single sites; see docs/federated.md."
-        )
+            "Expected ", Parameter("accepted=True", "--yes"), f" for plan {plan.id}, found no yes: its "
+            f"target lets anyone who can read the messages work out exact numbers of single sites; see "
+            f"docs/federated.md.",
+        )  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
 from .keys import Card
@@ -100,8 +100,9 @@ class Ledger:
                 raise BadValue(
                     f"Expected the members and cells of plan {before.plan[:16]}, which this site has "
                     f"answered, found {differs}: the difference of the two sums may reveal the numbers "
-                    f"of one site alone; give --allow-difference if that is acceptable."
-                )
+                    f"of one site alone; give ", Parameter("permitted=True", "--allow-difference"),
+                    " if that is acceptable.",
+                )  # fmt: skip
         place = self._place(answer.plan)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_folder(self.folder)

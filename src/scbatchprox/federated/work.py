@@ -19,7 +19,7 @@ from ..core.checks import some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.solvers import solver_of
-from ..errors import BadValue, InputError
+from ..errors import BadValue, InputError, Parameter
 from ..io.model_file import params_as_json, params_from_json
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
@@ -63,9 +63,9 @@ def refine_parameters(
         model = BatchProx(**model.get_params(deep=False) | {"target": target})
     if solver_of(model.solver).needs_cells:
         raise BadValue(
-            f"Expected solver='exact' for a federated fit, found {model.solver!r}: it has the same "
-            f"fixed point, and needs one sum instead of many rounds."
-        )
+            "Expected ", Parameter("solver='exact'"), f" for a federated fit, found {model.solver!r}: it has "
+            f"the same fixed point, and needs one sum instead of many rounds.",
+        )  # fmt: skip
     if not isinstance(embedding, str) or not embedding.isprintable():
         raise BadValue(f"Expected a line of text that names the embedding, found {embedding!r}.")
     if n_dims < 1 or min_cells < 1:
@@ -207,8 +207,8 @@ def _own(
     if small:
         raise BadValue(
             f"Expected at least {least} cells in every batch, found fewer in {some_of(small)}: the sums of "
-            f"few cells reveal them; leave these batches out, or lower --min-cells."
-        )
+            f"few cells reveal them; leave these batches out, or lower ", Parameter("min_cells"), ".",
+        )  # fmt: skip
     return model.describe(LocalCells(job, progress), job.population)
 
 

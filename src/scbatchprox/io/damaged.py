@@ -48,9 +48,8 @@ def naming(*paths: str | Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        sentence = str(error)
-        if not any(Path(path).name in sentence for path in paths):
-            error.args = (f"{sentence.removesuffix('.')} (in {Path(paths[0]).name}).",)
+        if not any(Path(path).name in str(error) for path in paths):
+            error.found_in(Path(paths[0]).name)
         raise
 
 

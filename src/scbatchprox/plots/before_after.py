@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.checks import some_of
 from ..core.shown import count
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from .canvas import GREY, check_save, colours, finish, label, panels, unset
 from .cloud import draw_groups, draw_values, inside, limits_of
@@ -134,8 +134,9 @@ def _colourings(cells: Pair, color: Sequence[str] | None) -> list[str]:
     absent = [name for name in color if name not in known]
     if absent or not color:
         raise BadValue(
-            f"Expected color from {some_of(known)}, found {some_of(absent)}; label_key= adds 'cell type'."
-        )
+            f"Expected color from {some_of(known)}, found {some_of(absent)}; ", Parameter("label_key="),
+            " adds 'cell type'.",
+        )  # fmt: skip
     return color
 
 

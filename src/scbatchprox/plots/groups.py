@@ -13,7 +13,7 @@ from ..cells.keys import as_keys, batch_labels
 from ..core.checks import require_columns, some_of
 from ..core.labels import Labels
 from ..core.tensors import is_tensor, to_numpy
-from ..errors import BadKey, BadValue
+from ..errors import BadKey, BadValue, Parameter
 from ..kernels.arrays import Ints
 
 __all__ = ["Groups", "batches_of", "column"]
@@ -67,5 +67,5 @@ def batches_of(obs: Any, record: Record) -> Any:
             return found
     raise BadKey(
         f"Expected the batches that were refined in obs, found no column {some_of(absent)}; available: "
-        f"{some_of(obs.columns, most=20)}; name one with batch_key=."
-    )
+        f"{some_of(obs.columns, most=20)}; name one with ", Parameter("batch_key="), ".",
+    )  # fmt: skip

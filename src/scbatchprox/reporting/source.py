@@ -90,10 +90,7 @@ def opened(
         return
     with ExitStack() as stack:
         found = open_job(data, batch_key, use_rep, key_added, None, labels, columns=columns)
-        try:
-            job = stack.enter_context(found)
-        except BadKey as error:  # its message says "batch_key"
-            raise BadKey(str(error).replace("batch_key", "columns of labels")) from None
+        job = stack.enter_context(found)
         yield _of_job(job, LocalCells(job, progress, sample_sizes(job.labels.n)))
 
 

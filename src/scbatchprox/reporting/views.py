@@ -9,7 +9,7 @@ import numpy as np
 from ..choices import Views
 from ..core.checks import one_of
 from ..core.labels import Labels
-from ..errors import MissingExtra
+from ..errors import MissingExtra, Parameter
 from ..kernels.arrays import Floats, Ints
 from ..plots.layout import principal
 from ..plots.umaps import NEIGHBOURS, umaps
@@ -53,7 +53,7 @@ def chosen_view(view: str, stored: bool, n_cells: int) -> str:
         return "pca" if view == "pca" else "stored"
     there = find_spec("umap") is not None
     if view == "umap" and not there:
-        raise MissingExtra("umap-learn for view='umap'", "report")
+        raise MissingExtra("umap-learn for ", Parameter("view='umap'"), "report")
     few = view == "auto" and n_cells <= NEIGHBOURS
     return "umap" if there and not few else "pca"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.target import TargetRule
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from .moment import MomentTarget
 from .population.target import PopulationTarget
 
@@ -32,6 +32,7 @@ def target_of(target: str | TargetRule) -> TargetRule:
                 "BatchProx().fit_transform(Z, batch=labels)"
             )
         raise BadValue(
-            f"Expected target to be one of {names} or a target object, found {found}{hint}."
-        )
+            "Expected ", Parameter("target"), f" to be one of {names} or a target object, found "
+            f"{found}{hint}.",
+        )  # fmt: skip
     return target

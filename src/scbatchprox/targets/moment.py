@@ -14,7 +14,7 @@ from ..core.moments import Moments, Pooled
 from ..core.problem import Target, Weights
 from ..core.shown import Changed
 from ..core.target import Aim, Cells
-from ..errors import BadType, BadValue
+from ..errors import BadType, BadValue, Parameter
 
 __all__ = ["MomentTarget"]
 
@@ -62,17 +62,19 @@ class MomentTarget(Changed):
         """Return the moments of batches, which are all that this target needs."""
         if population is not None:
             raise BadValue(
-                "Expected populations only with target='population', found target='moment'."
-            )
+                "Expected populations only with ", Parameter("target='population'"), ", found ",
+                Parameter("target='moment'"), ".",
+            )  # fmt: skip
         return cells.moments()
 
     def check(self, moments: Moments) -> None:
         """Raise an error if moments are not those of whole batches."""
         if not moments.one_each:
             raise BadType(
-                f"Expected moments of whole batches for target='moment', found {moments.n_rows} "
-                f"populations of {moments.batches.size} batches; `by_batch` has those of batches."
-            )
+                "Expected moments of whole batches for ", Parameter("target='moment'"),
+                f", found {moments.n_rows} populations of {moments.batches.size} batches; `by_batch` has "
+                f"those of batches.",
+            )  # fmt: skip
 
     def rows(self, moments: Moments) -> Moments:
         """Return the moments that the rows of the target belong to: whole batches."""

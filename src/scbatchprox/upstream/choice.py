@@ -7,7 +7,7 @@ import pandas as pd
 
 from ..choices import Genes
 from ..core.checks import one_of, some_of
-from ..errors import BadKey, BadValue
+from ..errors import BadKey, BadValue, Parameter
 from .counts import Counts
 from .sums import GeneSums
 
@@ -76,7 +76,9 @@ def variable_genes(sums: GeneSums, n_hvgs: int) -> pd.DataFrame:
 def check_hvgs(n_hvgs: object) -> None:
     """Check a number of highly variable genes."""
     if isinstance(n_hvgs, bool) or not isinstance(n_hvgs, int | np.integer) or n_hvgs < 1:
-        raise BadValue(f"Expected n_hvgs to be a whole number of at least 1, found {n_hvgs!r}.")
+        raise BadValue(
+            "Expected ", Parameter("n_hvgs"), f" to be a whole number of at least 1, found {n_hvgs!r}."
+        )  # fmt: skip
 
 
 def _flagged(var: pd.DataFrame) -> np.ndarray:

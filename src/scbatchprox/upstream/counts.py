@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..cells.dask import in_memory
 from ..cells.keys import batch_labels
 from ..core.checks import some_of
-from ..errors import BadKey, BadType, BadValue
+from ..errors import BadKey, BadType, BadValue, Parameter, Part
 from ..kernels.arrays import Floats
 
 __all__ = ["BLOCK_BYTES", "Counts", "totals_of"]
@@ -104,21 +104,21 @@ class Counts:
         if values.dtype.kind in "bu":
             return
         bad = ~np.isfinite(values) | (values < 0)
-        hint = ""
+        hint: list[Part] = []
         if not bad.any() and not self.fractional:
             bad = values != np.rint(values)
-            hint = (
-                "; counts before normalisation may be in a layer, and fractional=True "
-                "(--fractional) accepts fractional counts"
-            )
+            hint = [
+                "; counts before normalisation may be in a layer, and ",
+                Parameter("fractional=True", "--fractional"), " accepts fractional counts",
+            ]  # fmt: skip
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
             row = int(np.searchsorted(block.indptr, at, side="right")) - 1
             whole = "" if self.fractional else "whole "
             raise BadValue(
                 f"Expected counts ({whole}numbers from 0 on), found {values[at]:g} in row {lo + row}, "
-                f"gene {self.genes[block.indices[at]]!r}{hint}."
-            )
+                f"gene {self.genes[block.indices[at]]!r}", *hint, ".",
+            )  # fmt: skip
 
 
 def totals_of(block: sp.csr_matrix, counted: np.ndarray, lo: int = 0) -> Floats:

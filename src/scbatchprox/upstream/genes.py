@@ -11,7 +11,7 @@ import pandas as pd
 from ..choices import MIN_SHARED
 from ..core.checks import check_number, some_of
 from ..core.shown import Facts
-from ..errors import BadValue
+from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 
 __all__ = ["MIN_SHARED", "GeneReport", "check_distinct", "positions", "require_shared"]
@@ -118,7 +118,9 @@ def require_shared(
     """
     check_number("min_shared", min_shared, positive=True)
     if min_shared > 1:
-        raise BadValue(f"Expected min_shared to be a share up to 1, found {min_shared!r}.")
+        raise BadValue(
+            "Expected ", Parameter("min_shared"), f" to be a share up to 1, found {min_shared!r}."
+        )  # fmt: skip
     share, kept = present.mean(), weight[present].sum()
     if min(share, kept) < min_shared:
         of_weight = "" if np.ptp(weight) == 0 else f" with {kept:.0%} of their weight"

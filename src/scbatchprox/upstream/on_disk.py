@@ -14,7 +14,7 @@ from anndata.io import read_elem
 
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
-from ..errors import BadKey, BadValue
+from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, check_key, kind_of, open_cells
 from ..io.formats.elements import stored_rows
@@ -221,8 +221,8 @@ def _check_free(group: Any, key: str, path: Path, *, in_place: bool) -> None:
     if there and _record(group, key) is None:
         raise BadValue(
             f"Expected an unused name for the embedding, found {key!r} of another program in obsm of "
-            f"{path.name}; choose another name with key_added (--key-added)."
-        )
+            f"{path.name}; choose another name with ", Parameter("key_added", "--key-added"), ".",
+        )  # fmt: skip
 
 
 def _checked_out(out: str | Path | None, path: Path) -> Path | None:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from ..errors import BadValue, MissingExtra
+from ..errors import BadValue, MissingExtra, Parameter
 
 __all__ = ["Cells", "build", "encode", "retrain", "train"]
 
@@ -209,5 +209,6 @@ def _check_epochs(max_epochs: int | None) -> None:
     whole = isinstance(max_epochs, int | np.integer) and not isinstance(max_epochs, bool)
     if max_epochs is not None and not (whole and max_epochs > 0):
         raise BadValue(
-            f"Expected max_epochs to be a whole number of at least 1, found {max_epochs!r}."
-        )
+            "Expected ", Parameter("max_epochs"), f" to be a whole number of at least 1, found "
+            f"{max_epochs!r}.",
+        )  # fmt: skip

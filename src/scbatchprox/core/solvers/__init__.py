@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...choices import Solvers
-from ...errors import BadValue
+from ...errors import BadValue, Parameter
 from .adam import Adam
 from .exact import Exact
 from .solution import History, Solution, Solver, Visited
@@ -24,4 +24,6 @@ def solver_of(solver: str | Solver) -> Solver:
     if not isinstance(solver, str | type) and callable(getattr(solver, "solve", None)):
         return solver
     names = ", ".join(map(repr, SOLVERS))
-    raise BadValue(f"Expected solver to be one of {names} or a solver object, found {solver!r}.")
+    raise BadValue(
+            "Expected ", Parameter("solver"), f" to be one of {names} or a solver object, found {solver!r}."
+        )  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import BadValue
+from ...errors import BadValue, Parameter
 from ...kernels.blocks import native, split
 from ...kernels.compiled import compiled, read_only
 from ...kernels.hashes import Hasher
@@ -90,7 +90,9 @@ class Adam(Changed):
         for name, least in (("local_epochs", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
-                raise BadValue(f"Expected {name} to be a whole number >= {least}, found {value!r}.")
+                raise BadValue(
+                    "Expected ", Parameter(name), f" to be a whole number >= {least}, found {value!r}."
+                )  # fmt: skip
         pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
         if not pair or not all(0 <= beta < 1 for beta in self.betas):
             raise BadValue(f"Expected two betas in [0, 1), found {self.betas!r}.")
@@ -120,9 +122,9 @@ class Adam(Changed):
         rounds = check_rounds(rounds)
         if rounds is None:
             raise BadValue(
-                "Expected a number of rounds for the adam solver, found None; the fixed point "
-                "(rounds=None) is available with solver='exact'."
-            )
+                "Expected a number of rounds for the adam solver, found None; the fixed point (",
+                Parameter("rounds=None"), ") is available with ", Parameter("solver='exact'"), ".",
+            )  # fmt: skip
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments only.")
         Z = read_only(native(Z))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pandas as pd
 
-from ...errors import BadValue
+from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats
 from ...progress import Progress, silent
 from ..evidence import Trace
@@ -179,7 +179,7 @@ def check_rounds(rounds: Any) -> int | None:
         return None
     if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 0:
         raise BadValue(
-            f"Expected rounds to be a whole number >= 0, or None for the fixed point, "
-            f"found {rounds!r}."
-        )
+            "Expected ", Parameter("rounds"), f" to be a whole number >= 0, or None for the fixed point, "
+            f"found {rounds!r}.",
+        )  # fmt: skip
     return int(rounds)

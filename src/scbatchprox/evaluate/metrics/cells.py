@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ...core.checks import check_embedding, nonfinite_error
 from ...core.labels import Labels
-from ...errors import BadValue, InputError
+from ...errors import BadValue
 from ...kernels.arrays import Floats, Ints
 
 __all__ = ["Cells", "embedding", "groups", "sample"]
@@ -35,10 +35,7 @@ def embedding(Z: Any) -> Floats:
 
 def groups(labels: Any, n_cells: int, what: str) -> Labels:
     """Encode one label per cell; errors call a label ``what``."""
-    try:
-        return Labels.of(labels, n_cells)
-    except InputError as error:  # its message says "batch label"
-        raise type(error)(str(error).replace("batch label", what)) from None
+    return Labels.of(labels, n_cells, what)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from ...core.checks import check_embedding, one_of, some_of
 from ...core.labels import Labels
 from ...core.narrow import Tabled
 from ...core.shown import count
-from ...errors import BadKey, BadValue
+from ...errors import BadValue, Parameter
 from ...io.damaged import naming
 from ...io.formats import CellFile, kind_of, open_cells
 from ...kernels.arrays import Ints
@@ -158,10 +158,7 @@ def _check_file(file: CellFile, reps: Sequence[str]) -> None:
 
 
 def _types(file: CellFile, label_key: str) -> pd.Series:
-    try:
-        column: pd.Series = file.obs([label_key])[label_key]
-    except BadKey as error:
-        raise BadKey(str(error).replace("batch_key", "label_key")) from None
+    column: pd.Series = file.obs([label_key], Parameter("label_key"))[label_key]
     return column
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core.checks import some_of
 from ...core.moments import Pooled
-from ...errors import BadValue
+from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
 from ...progress import Progress, silent
 from ...upstream.components import (
@@ -145,8 +145,9 @@ def _check_others(elsewhere: Ints, genes: np.ndarray) -> None:
     if few.size:
         raise BadValue(
             f"Expected genes with counts in at least {FEWEST} cells of other sites, or in none, found "
-            f"{few.size:,} with fewer: {some_of(few)}; plan with a larger min_cells, or without these genes."
-        )
+            f"{few.size:,} with fewer: {some_of(few)}; plan with a larger ", Parameter("min_cells"),
+            ", or without these genes.",
+        )  # fmt: skip
 
 
 def _check_detected(sums: GeneSums, names: np.ndarray, used: Ints, min_cells: int) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.lib import format as npy
 
-from ...core.checks import some_of
-from ...errors import BadKey, BadValue
+from ...core.checks import BATCH_KEY, some_of
+from ...errors import BadKey, BadValue, Parameter, Part
 from ..atomic import replacing
 from ..damaged import damaged, reading
 from .base import CellFile, Rows, Writer
@@ -67,7 +67,7 @@ class NpyFile(CellFile):
             )
         return rows
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Raise: the file has no labels."""
         raise BadValue(
             f"Expected the labels {some_of(keys)} in a second file (--labels), found only "
@@ -149,7 +149,7 @@ class NpzFile(CellFile):
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of the array with this name, or of the only matrix."""
         name = use_rep or self._only_matrix()
-        self._require([name], "use_rep")
+        self._require([name], Parameter("use_rep"))
         array = self._array(name)
         if array.ndim != 2:
             raise BadValue(
@@ -159,9 +159,9 @@ class NpzFile(CellFile):
         self._source = self.default_rep = name
         return array
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some arrays as labels."""
-        self._require(keys, "batch_key")
+        self._require(keys, what)
         with reading(self.path):
             columns = {key: as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
@@ -249,19 +249,19 @@ class NpzFile(CellFile):
         inputs = [name for name in matrices if name not in results]
         if len(inputs) != 1:
             raise BadKey(
-                f"Expected use_rep to name an array of {self.path.name} unless it has only one matrix "
-                f"of numbers, found {len(inputs)}; available: "
-                f"{some_of(inputs or self._members, most=20)}."
-            )
+                "Expected ", Parameter("use_rep"), f" to name an array of {self.path.name} unless it has "
+                f"only one matrix of numbers, found {len(inputs)}; available: "
+                f"{some_of(inputs or self._members, most=20)}.",
+            )  # fmt: skip
         return inputs[0]
 
-    def _require(self, names: Sequence[str], what: str) -> None:
+    def _require(self, names: Sequence[str], what: Part) -> None:
         absent = [name for name in names if name not in self._members]
         if absent:
             raise BadKey(
-                f"Expected {what} among the arrays of {self.path.name}, found no {some_of(absent)}; "
-                f"available: {some_of(self._members, most=20)}."
-            )
+                "Expected ", what, f" among the arrays of {self.path.name}, found no {some_of(absent)}; "
+                f"available: {some_of(self._members, most=20)}.",
+            )  # fmt: skip
 
 
 def read_npy(path: Path) -> DiskRows:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from ...errors import BadValue
+from ...core.checks import BATCH_KEY
+from ...errors import BadValue, Part
 from ..atomic import check_same
 
 __all__ = ["CellFile", "Rows", "Writer", "check_key"]
@@ -115,8 +116,8 @@ class CellFile(ABC):
         """Return the rows of the embedding with this name."""
 
     @abstractmethod
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Read these columns of labels, and no others."""
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
+        """Read these columns of labels, and no others; ``what`` is the parameter that names them."""
 
     @abstractmethod
     def writer(

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from anndata.io import read_elem, sparse_dataset
 
 from ...core.checks import absent_embedding, require_columns
-from ...errors import BadValue
+from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
 from .base import Rows
 from .encoding import BLOCK_LABELS, Encoder
@@ -70,7 +70,7 @@ def _rows(group: Any, use_rep: str, path: Path) -> Rows:
     return StoredRows(element, path)
 
 
-def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
+def stored_obs(group: Any, keys: Sequence[str], what: Part) -> pd.DataFrame:
     """Read some columns of ``obs`` from an AnnData group of HDF5 or zarr."""
     with reading(path_of(group)):
         obs = child(group, "obs")
@@ -82,7 +82,7 @@ def stored_obs(group: Any, keys: Sequence[str]) -> pd.DataFrame:
         internal = ("_index", "__categories")
         names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
         available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-        require_columns(keys, available)
+        require_columns(keys, available, what)
         return pd.DataFrame({key: _column(obs, key) for key in keys})
 
 

@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 from anndata.io import write_elem
 
-from ...core.checks import some_of
-from ...errors import BadValue, InUse
+from ...core.checks import BATCH_KEY, some_of
+from ...errors import BadValue, InUse, Part
 from ..atomic import replacing
 from ..locks import is_busy, share, unlock
 from .base import CellFile, Rows, Writer
@@ -84,9 +84,9 @@ class H5adFile(CellFile):
         self.row_step = chunks[0] if chunks else 1
         return rows
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns of ``obs``."""
-        return stored_obs(self._file, keys)
+        return stored_obs(self._file, keys, what)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Read ``uns[key]``, if ``obsm`` has the result."""

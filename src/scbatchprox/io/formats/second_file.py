@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...core.checks import some_of
-from ...errors import BadValue
+from ...core.checks import BATCH_KEY, some_of
+from ...errors import BadValue, Part
 from ..damaged import naming, reading
 from ..found import check_file
 from . import open_cells
@@ -57,13 +57,13 @@ class WithLabels(CellFile):
         self.row_step, self.default_rep = self.file.row_step, self.file.default_rep
         return rows
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read labels from the second file."""
         if isinstance(self.file, Table):
             self.file.exclude(keys)  # a column with the name of a batch key is not a coordinate
         if isinstance(self._second, CellFile):
             with naming(self.labels):
-                return self._second.obs(keys)
+                return self._second.obs(keys, what)
         if len(keys) != 1:
             raise BadValue(
                 f"Expected one batch key for the labels in {self.labels.name}, which have no name, "

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...core.checks import some_of
-from ...errors import BadKey, BadValue
+from ...core.checks import BATCH_KEY, some_of
+from ...errors import BadKey, BadValue, Parameter, Part
 from ..atomic import replacing
 from .base import CellFile, Rows, Writer
 
@@ -59,14 +59,14 @@ class Table(CellFile):
         self._rows = Coordinates(self, use_rep or "")
         return self._rows
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns as labels."""
         absent = [key for key in keys if key not in self.columns]
         if absent:
             raise BadKey(
-                f"Expected batch_key among the columns of {self.path.name}, found no "
-                f"{some_of(absent)}; available: {some_of(self.columns, most=20)}."
-            )
+                "Expected ", what, f" among the columns of {self.path.name}, found no "
+                f"{some_of(absent)}; available: {some_of(self.columns, most=20)}.",
+            )  # fmt: skip
         self.exclude(keys)
         return self._labels(keys)
 
@@ -100,9 +100,9 @@ class Table(CellFile):
         matching = [name for name in self.columns if name.startswith(prefix)]
         if not matching:
             raise BadKey(
-                f"Expected use_rep to be a prefix of column names, found none that begins "
-                f"with {prefix!r}; available: {some_of(self.columns, most=20)}."
-            )
+                "Expected ", Parameter("use_rep"), f" to be a prefix of column names, found none that begins "
+                f"with {prefix!r}; available: {some_of(self.columns, most=20)}.",
+            )  # fmt: skip
         numeric = self._numeric()
         if prefix:
             # Do not silently omit one of a numbered series because it contains a typing error.

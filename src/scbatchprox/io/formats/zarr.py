@@ -14,8 +14,8 @@ import pandas as pd
 import zarr
 from anndata.io import write_elem
 
-from ...core.checks import some_of
-from ...errors import BadValue, InUse
+from ...core.checks import BATCH_KEY, some_of
+from ...errors import BadValue, InUse, Part
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
@@ -82,10 +82,10 @@ class ZarrFile(CellFile):
         self.row_step = chunks[0] if chunks else 1
         return rows
 
-    def obs(self, keys: Sequence[str]) -> pd.DataFrame:
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns of ``obs``."""
         self.note(*(f"obs/{key}" for key in keys))
-        return stored_obs(self._group, keys)
+        return stored_obs(self._group, keys, what)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Read ``uns[key]``, if ``obsm`` has the result."""

@@ -15,7 +15,7 @@ from ...core.checks import overflow_error
 from ...core.evidence import Decision, Trace
 from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
 from ...core.moments import Pooled
-from ...errors import BadValue
+from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
 from ...kernels.threads import one_numpy_thread
 from .batches import Batches, Everyone
@@ -172,9 +172,10 @@ def _frame(
     n_cells, n_batches = sums[:2].tolist()
     if pooled is not None and (n_cells, n_batches) != (pooled.n_cells, pooled.n_batches):
         raise BadValue(
-            f"Expected the populations of all batches for target='population' ({pooled.n_cells:,} cells "
-            f"in {pooled.n_batches:,} batches), found {n_cells:,.0f} in {n_batches:,.0f}."
-        )
+            "Expected the populations of all batches for ", Parameter("target='population'"),
+            f" ({pooled.n_cells:,} cells in {pooled.n_batches:,} batches), found {n_cells:,.0f} in "
+            f"{n_batches:,.0f}.",
+        )  # fmt: skip
     d = X.shape[1]
     inner, all_squares = (size**2 * sums[2:4] / (n_cells * d)).tolist()
     origin = about + size * sums[4:] / n_cells

@@ -17,7 +17,7 @@ from ...core.movement import length
 from ...core.problem import Target, Weights
 from ...core.shown import Changed
 from ...core.target import Aim, Cells
-from ...errors import BadType, BadValue
+from ...errors import BadType, BadValue, Parameter
 from .field import Strengths
 from .find import anchors_for
 from .gather import gathered, given
@@ -80,8 +80,8 @@ class PopulationTarget(Changed):
         for name in ("conditioned", "force"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise BadType(
-                    f"Expected {name} to be True or False, found {getattr(self, name)!r}."
-                )
+                    "Expected ", Parameter(name), f" to be True or False, found {getattr(self, name)!r}."
+                )  # fmt: skip
         if type(self.settings) is not PopulationSettings:
             raise BadType(f"Expected settings to be PopulationSettings, found {self.settings!r}.")
 
@@ -103,9 +103,10 @@ class PopulationTarget(Changed):
             self.check(known)
         if cells.labels.batches.size > MANY_BATCHES:
             warn_user(
-                f"Expected up to {MANY_BATCHES:,} batches for target='population', found "
-                f"{cells.labels.batches.size:,}: this may take minutes; target='moment' takes seconds."
-            )
+                f"Expected up to {MANY_BATCHES:,} batches for ", Parameter("target='population'"),
+                f", found {cells.labels.batches.size:,}: this may take minutes; ",
+                Parameter("target='moment'"), " takes seconds.",
+            )  # fmt: skip
         if population is not None:
             old = set() if known is None else set(known.batches.tolist())
             if old & set(cells.labels.batches.tolist()):
@@ -124,9 +125,9 @@ class PopulationTarget(Changed):
         """Raise an error if moments are not those of populations."""
         if moments.anchors is None:
             raise BadType(
-                "Expected moments of populations for target='population', as BatchProx.describe "
-                "returns them, found moments of whole batches."
-            )
+                "Expected moments of populations for ", Parameter("target='population'"),
+                ", as BatchProx.describe returns them, found moments of whole batches.",
+            )  # fmt: skip
 
     def rows(self, moments: Moments) -> Moments:
         """Return the moments that the rows of the target belong to: populations, or whole batches."""
@@ -167,9 +168,9 @@ class PopulationTarget(Changed):
         if consensus is None:
             raise BadValue(
                 "Expected the consensus that the reference was registered to, found none: the model was "
-                "written by version 0.1.0 or 0.2.0, or fitted with rounds=0 or lambda_target=0; fit it again "
-                "first (policy='refit')."
-            )
+                "written by version 0.1.0 or 0.2.0, or fitted with ", Parameter("rounds=0"), " or ",
+                Parameter("lambda_target=0"), "; fit it again first (", Parameter("policy='refit'"), ").",
+            )  # fmt: skip
         strengths = self._strengths(weights)
         found = register_to(consensus, moments.mean, moments.n, strengths, rounds, self.force)
         return self._aim(moments, found)
