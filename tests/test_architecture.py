@@ -20,6 +20,7 @@ LAYERS = [
     {"core.checks", "core.labels", "core.tensors"},
     {"io.store"},
     {"core"},
+    {"options"},
     {"targets"},
     {"io"},
     {"cells"},

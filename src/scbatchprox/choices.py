@@ -5,10 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 
 __all__ = [
-    "MIN_SHARED", "N_COMPONENTS", "N_HVGS", "N_LATENT", "Genes", "Methods", "Profiles",
-    "Solvers", "Views",
+    "LAMBDA_ID", "LAMBDA_TARGET", "MIN_SHARED", "MU", "N_COMPONENTS", "N_HVGS", "N_LATENT",
+    "Genes", "Methods", "Profiles", "Solvers", "Views",
 ]  # fmt: skip
 
+#: Weights of the target, of the previous round and of the identity, as in the paper.
+LAMBDA_TARGET, MU, LAMBDA_ID = 0.5, 1e-3, 1e-3
 #: Numbers of coordinates of a PCA (as in the paper) and of scVI, and of highly variable genes.
 N_COMPONENTS, N_LATENT, N_HVGS = 40, 10, 2500
 #: The smallest share of a reference's genes that new data must have.

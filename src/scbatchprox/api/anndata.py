@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,14 +11,13 @@ from ..cells.dask import cells_of, check_cells, in_memory, is_lazy
 from ..cells.keys import as_keys, batch_labels
 from ..cells.modality import find_embedding
 from ..core.labels import Labels, population_labels
-from ..core.solvers import Solver
-from ..core.target import TargetRule
 from ..core.tensors import like
 from ..diagnosis.look import look
 from ..errors import BadValue, Parameter
+from ..options import takes_options
 from .estimator import BatchProx
 from .kept import kept_of
-from .options import check_no_path
+from .options import check_no_path, check_options
 from .record import record
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["refine"]
 
 
+@takes_options
 def refine(
     adata: ad.AnnData | mudata.MuData,
     batch_key: str | Sequence[str],
@@ -38,13 +38,7 @@ def refine(
     population_key: str | None = None,
     keep: str | Sequence[str] | None = None,
     diagnose: bool | None = None,
-    target: str | TargetRule = "population",
-    solver: str | Solver = "exact",
-    rounds: int | str | None = "auto",
-    lambda_target: float = 0.5,
-    mu: float = 1e-3,
-    lambda_id: float = 1e-3,
-    strength: float = 1.0,
+    **options: Any,
 ) -> np.ndarray | None:
     """Refine an embedding of ``adata`` batch by batch.
 
@@ -74,8 +68,8 @@ def refine(
         :func:`scbatchprox.diagnose`. ``None`` does so only if it is cheap (population target), and
         otherwise checks a small sample. Both warn if batches differ in composition and the target does
         not allow for it. ``False`` checks nothing.
-    target, solver, rounds, lambda_target, mu, lambda_id, strength
-        As for :class:`scbatchprox.BatchProx`.
+    options
+        Parameters of :class:`scbatchprox.BatchProx`, such as ``target`` and ``rounds``.
 
     Returns
     -------
@@ -104,6 +98,7 @@ def refine(
     >>> refine(adata, "batch", target="moment", inplace=False).shape  # the paper's method
     (100, 5)
     """
+    check_options(options, refine)
     check_no_path(adata, "an AnnData or MuData", "refine_file")
     if key_added is not None and not inplace:
         raise BadValue(
@@ -114,15 +109,7 @@ def refine(
     Z, obs = found.Z, found.obs
     labels = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)
     kept = kept_of(obs, keep, diagnose)
-    model = BatchProx(
-        target=target,
-        solver=solver,
-        rounds=rounds,
-        lambda_target=lambda_target,
-        mu=mu,
-        lambda_id=lambda_id,
-        strength=strength,
-    )
+    model = BatchProx(**options)
     population = None
     if population_key is not None:
         population = population_labels(

@@ -13,6 +13,7 @@ from ..core.checks import check_array_like, comes_from
 from ..core.labels import Labels
 from ..diagnosis.table import diagnosis
 from ..errors import BadValue, Parameter
+from ..options import takes_options
 from .estimator import BatchProx
 from .kept import kept_of, kept_values
 from .options import check_no_path, check_options
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["diagnose"]
 
 
+@takes_options
 def diagnose(
     data: Any,
     batch: Any,

@@ -26,6 +26,7 @@ from ..core.target import Cells, TargetRule
 from ..core.tensors import like
 from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
+from ..options import Options, described
 from ..targets.method import method_of
 from .record import record_of
 from .shown import fitted_html, fitted_text
@@ -40,7 +41,7 @@ __all__ = ["BatchProx"]
 POLICIES = ("frozen", "refit")
 
 
-class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Refine an embedding batch by batch, conservatively.
 
     Every batch gets its own scale and shift per coordinate, :math:`\tilde z = \gamma_b z + \beta_b`.
@@ -49,29 +50,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     Parameters
     ----------
-    target
-        ``"population"``: each population of a batch moves to its partners in other batches, and unmatched
-        populations follow their batch. ``"moment"``: every batch moves to the mean and standard deviation of
-        all cells, as in the paper; the fastest, and it has an inverse. Or a target object with
-        options: :class:`MomentTarget` (such as ``MomentTarget(variance_matching=False)``) or
-        :class:`PopulationTarget`.
-    solver
-        ``"exact"`` (closed form), ``"adam"`` (the paper's optimiser), or a solver object with options,
-        such as ``Adam(seed=1)``.
-    rounds
-        Number of federated rounds; ``None`` is their fixed point (exact solver only). Few rounds are
-        conservative. In few rounds small batches move less than large ones, because a client's weight
-        in the average is its share of the cells. ``"auto"`` is 3 for the moment target and 10 for the
-        population target, where it counts rounds of registration after the first, coarse ones. 0 is the
-        identity.
-    lambda_target
-        Weight of the distance to the target, or of the evidence for the target.
-    mu
-        Weight of the proximal term, which pulls to the previous round; 0 is "without FedProx".
-    lambda_id
-        Weight of the identity term, which pulls to no change; 0 is "without identity".
-    strength
-        How much of the refinement to apply, from 0 (no cell moves) to 1.
+    {options}
 
     Attributes
     ----------
@@ -113,24 +92,6 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     >>> bool(offset(refined) < offset(Z) / 5)
     True
     """
-
-    def __init__(
-        self,
-        target: str | TargetRule = "population",
-        solver: str | Solver = "exact",
-        rounds: int | str | None = "auto",
-        lambda_target: float = 0.5,
-        mu: float = 1e-3,
-        lambda_id: float = 1e-3,
-        strength: float = 1.0,
-    ) -> None:
-        self.target = target
-        self.solver = solver
-        self.rounds = rounds
-        self.lambda_target = lambda_target
-        self.mu = mu
-        self.lambda_id = lambda_id
-        self.strength = strength
 
     def fit(self, X: Any, y: object = None, *, batch: Any = None, population: Any = None) -> Self:
         """Fit to the cells ``X`` (N, d) and their batches; ``batch=None`` is one batch.
@@ -505,7 +466,7 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     def _method(self, before: Fit | None = None) -> Method:
         """Return the parameters as a method, with the constants of an earlier fit if there is one."""
         consensus = None if before is None else before.consensus
-        return method_of(**self.get_params(deep=False), consensus=consensus)
+        return method_of(self, consensus)
 
     def _check_unchanged(self, before: Fit) -> None:
         """Old and new rows must be fitted by one method."""
@@ -558,6 +519,9 @@ class BatchProx(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+BatchProx.__doc__ = described(BatchProx.__doc__)
 
 
 def _fit_of(

@@ -19,14 +19,11 @@ def check_options(params: Mapping[str, Any], function: Callable[..., Any]) -> No
     wanted = list(signature(BatchProx).parameters)
     unknown = [name for name in params if name not in wanted]
     if unknown:
-        own = [
-            name
-            for name, parameter in signature(function).parameters.items()
-            if parameter.kind is Parameter.KEYWORD_ONLY
-        ]
+        taken = signature(function).parameters.items()
+        names = [name for name, parameter in taken if parameter.kind is Parameter.KEYWORD_ONLY]
         raise BadType(
             f"Expected options of {function.__name__}, found {some_of(unknown)}; "
-            f"available: {', '.join([*own, *wanted])}."
+            f"available: {', '.join(names)}."
         )
 
 

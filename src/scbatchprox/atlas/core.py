@@ -24,6 +24,7 @@ from ..core.solvers import solver_of
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
 from ..io.model_file import params_as_json, params_from_json
+from ..options import takes_options
 from ..progress import Progress, silent
 from ..upstream import Upstream
 from . import cells, folder
@@ -61,6 +62,7 @@ class Atlas(AtlasReader):
     """
 
     @classmethod
+    @takes_options
     def create(
         cls,
         path: str | Path,

@@ -57,6 +57,7 @@ def _common(
 @app.command(
     epilog="Example: `scbatchprox refine cells.h5ad --batch-key sample --out refined.h5ad`"
 )
+@o.takes_method(everything=True)
 def refine(
     path: o.In,
     batch_key: o.BatchKey,
@@ -68,45 +69,21 @@ def refine(
     model: o.ModelOut = None,
     population_key: o.PopulationKey = None,
     keep: o.Keep = None,
-    target: o.Target = "population",
-    per_batch: o.PerBatch = False,
-    force: o.Force = False,
-    solver: o.Solver = o.Solvers.exact,
-    rounds: o.Rounds = "auto",
-    lambda_target: o.LambdaTarget = 0.5,
-    mu: o.Mu = 1e-3,
-    lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = None,
-    mean_only: o.MeanOnly = False,
-    strength: o.Strength = 1.0,
-    seed: o.Seed = None,
-    lr: o.Lr = None,
-    local_epochs: o.LocalEpochs = None,
-    batch_size: o.BatchSize = None,
+    *,
     dask: o.Dask = False,
     scheduler: o.Scheduler = None,
     diagnose: o.Diagnose = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
+    **method: Any,
 ) -> None:
     """Fit an adapter to the cells of a file, and write the refined cells."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors(), output.progress() as progress:
         from ..api.files import refine_file
 
-        wanted = o.model_of(
-            rounds,
-            solver.value,
-            {"lr": lr, "local_epochs": local_epochs, "batch_size": batch_size},
-            target,
-            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch, "force": force},
-            seed=seed,
-            lambda_target=lambda_target,
-            mu=mu,
-            lambda_id=lambda_id,
-            strength=strength,
-        )
+        wanted = o.model_of(method)
         target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
         if model is not None:
             from ..io.atomic import check_place

@@ -29,33 +29,22 @@ atlas = typer.Typer(
 @atlas.command(
     epilog="Example: `scbatchprox atlas init lung --rounds 3 --upstream pca.safetensors`"
 )
+@o.takes_method()
 def init(
     path: At,
     upstream: Upstream = None,
-    target: o.Target = "population",
-    per_batch: o.PerBatch = False,
-    seed: o.Seed = None,
-    rounds: o.Rounds = "auto",
-    lambda_target: o.LambdaTarget = 0.5,
-    mu: o.Mu = 1e-3,
-    lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = None,
-    mean_only: o.MeanOnly = False,
-    strength: o.Strength = 1.0,
+    *,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
+    **method: Any,
 ) -> None:
     """Create an atlas without batches."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
         from ..atlas import Atlas
 
-        model = o.model_of(
-            rounds, "exact", {}, target,
-            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch}, seed=seed,
-            lambda_target=lambda_target, mu=mu, lambda_id=lambda_id, strength=strength,
-        )  # fmt: skip
+        model = o.model_of(method)
         made = Atlas.create(path, model=model, upstream=upstream)
         output.print_line(f"created {path}, version 1")
         output.print_json(_state(made) | {"upstream": made.upstream, "params": made.params})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import options as o
 from .output import Output
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["diagnose", "verdicts"]
 
 
+@o.takes_method()
 def diagnose(
     path: o.In,
     batch_key: o.BatchKey,
@@ -20,32 +21,20 @@ def diagnose(
     labels: o.LabelsFile = None,
     population_key: o.PopulationKey = None,
     keep: o.Keep = None,
-    target: o.Target = "population",
-    per_batch: o.PerBatch = False,
-    rounds: o.Rounds = "auto",
-    lambda_target: o.LambdaTarget = 0.5,
-    mu: o.Mu = 1e-3,
-    lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = None,
-    mean_only: o.MeanOnly = False,
-    strength: o.Strength = 1.0,
-    seed: o.Seed = None,
+    *,
     dask: o.Dask = False,
     scheduler: o.Scheduler = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
+    **method: Any,
 ) -> None:
     """Tell what refining a file would do to each batch, and on which evidence; writes nothing."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors(), output.progress() as progress:
         from ..api.files import diagnose_file
 
-        wanted = o.model_of(
-            rounds, "exact", {}, target,
-            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch}, seed=seed,
-            lambda_target=lambda_target, mu=mu, lambda_id=lambda_id, strength=strength,
-        )  # fmt: skip
+        wanted = o.model_of(method)
         fitted = diagnose_file(
             path,
             batch_key,

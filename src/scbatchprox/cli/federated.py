@@ -321,19 +321,21 @@ def _check_unused(plan: Plan, **given: Any) -> None:
 
 
 @federated.command(epilog="Example: `scbatchprox federated demo --out federated-output`")
+@o.takes_method(only=["target"])
 def demo(
     out: Annotated[Path, typer.Option(help="Empty folder to write to.")] = Path("federated-output"),
-    target: o.Target = "population",
+    *,
     flower: Annotated[
         bool,
         typer.Option("--flower", help="Carry messages with Flower instead of a shared folder."),
     ] = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
+    **method: Any,
 ) -> None:
     """Run three sites on this machine, from counts to refined cells, and compare with a central fit."""
     output = Output(quiet, verbose)
     with output.handle_errors():
         from ..demo.federated import run
 
-        run(out, target=target, flower=flower)
+        run(out, **method, flower=flower)

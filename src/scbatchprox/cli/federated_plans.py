@@ -43,6 +43,7 @@ def add(app: typer.Typer) -> None:
     )(pca)
 
 
+@o.takes_method(target="moment")
 def plan(
     private: f.Private,
     coordinates: Annotated[int, typer.Option(min=1, help="Coordinates of the embedding.")],
@@ -58,20 +59,12 @@ def plan(
     folder: f.SharedFolder = None,
     inbox: f.Inbox = None,
     outbox: f.Outbox = None,
-    target: o.Target = "moment",
-    per_batch: o.PerBatch = False,
-    rounds: o.Rounds = "auto",
-    lambda_target: o.LambdaTarget = 0.5,
-    mu: o.Mu = 1e-3,
-    lambda_id: o.LambdaId = 1e-3,
-    eps: o.Eps = None,
-    mean_only: o.MeanOnly = False,
-    strength: o.Strength = 1.0,
-    seed: o.Seed = None,
+    *,
     yes: f.Yes = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
+    **method: Any,
 ) -> None:
     """Publish a plan for a federated fit, which every site must confirm."""
     output = Output(quiet, verbose, as_json)
@@ -79,18 +72,7 @@ def plan(
         from ..atlas.provenance import fingerprint
         from ..federated.work import refine_parameters
 
-        model = o.model_of(
-            rounds,
-            "exact",
-            {},
-            target,
-            {"eps": eps, "mean_only": mean_only, "per_batch": per_batch},
-            seed=seed,
-            lambda_target=lambda_target,
-            mu=mu,
-            lambda_id=lambda_id,
-            strength=strength,
-        )
+        model = o.model_of(method)
         site = f.site_of(private, folder, inbox, outbox)
         parameters = refine_parameters(model, coordinates, fingerprint(embedding), min_cells)
         _publish(output, site, "refine", members, parameters, note, yes=yes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,11 +11,12 @@ import typer
 
 from ..choices import Solvers
 from ..errors import BadValue
+from ..options import OF_OBJECTS, Function, Option, options_of, with_parameters
 
 if TYPE_CHECKING:
     from ..api.estimator import BatchProx
 
-__all__ = ["Solvers", "check_different", "cluster", "model_of", "result_path"]
+__all__ = ["check_different", "cluster", "model_of", "result_path", "takes_method"]
 
 _FILES, _METHOD, _OUTPUT = "Files", "Method", "Output"
 
@@ -106,14 +109,6 @@ Scheduler = Annotated[
     str | None,
     typer.Option(help="Compute on the Dask cluster at this address.", rich_help_panel=_METHOD),
 ]
-Target = Annotated[
-    str,
-    typer.Option(
-        help="What batches are pulled to: moment, one mean and variance for all, as in the paper; or "
-        "population, the matching populations of other batches.",
-        rich_help_panel=_METHOD,
-    ),
-]
 PopulationKey = Annotated[
     str | None,
     typer.Option(
@@ -121,68 +116,6 @@ PopulationKey = Annotated[
         "found.",
         rich_help_panel=_FILES,
     ),
-]
-PerBatch = Annotated[
-    bool,
-    typer.Option(
-        "--per-batch",
-        help="One adapter row per batch, not per population (--target population).",
-        rich_help_panel=_METHOD,
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Also move batches without evidence of a common geometry (--target population).",
-        rich_help_panel=_METHOD,
-    ),
-]
-Solver = Annotated[
-    Solvers, typer.Option(help="How the adapter is fitted.", rich_help_panel=_METHOD)
-]
-Rounds = Annotated[
-    str,
-    typer.Option(
-        help="Number of rounds, 'fixed-point' (--target moment), or 'auto': 3 for the moment target, 10 for "
-        "the population target.",
-        rich_help_panel=_METHOD,
-    ),
-]
-LambdaTarget = Annotated[float, typer.Option(help="Weight of the target.", rich_help_panel=_METHOD)]
-Mu = Annotated[
-    float, typer.Option(help="Weight of the previous round (FedProx).", rich_help_panel=_METHOD)
-]
-LambdaId = Annotated[float, typer.Option(help="Weight of the identity.", rich_help_panel=_METHOD)]
-Eps = Annotated[
-    float | None,
-    typer.Option(
-        help="Added to standard deviations (--target moment); 1e-6 by default.",
-        rich_help_panel=_METHOD,
-    ),
-]
-MeanOnly = Annotated[
-    bool,
-    typer.Option(
-        "--mean-only", help="Match means, not variances (--target moment).", rich_help_panel=_METHOD
-    ),
-]
-Strength = Annotated[
-    float, typer.Option(help="Part of the refinement to apply, 0 to 1.", rich_help_panel=_METHOD)
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Seed of adam's shuffling, or of the population target's clustering.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Lr = Annotated[float | None, typer.Option(help="Adam's step size.", rich_help_panel=_METHOD)]
-LocalEpochs = Annotated[
-    int | None, typer.Option(help="Adam's epochs per round.", rich_help_panel=_METHOD)
-]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Adam's mini-batch size.", rich_help_panel=_METHOD)
 ]
 
 
@@ -195,72 +128,79 @@ def result_path(out: Path | None, in_place: bool, **others: Path | None) -> Path
     return out
 
 
-def model_of(
-    rounds: str,
-    solver: str,
-    adam: dict[str, Any],
-    target: str,
-    options: dict[str, Any],
-    *,
-    seed: int | None = None,
-    **params: Any,
-) -> BatchProx:
-    """Return the unfitted model that the options define.
+def takes_method(
+    *, everything: bool = False, only: Collection[str] = (), **defaults: Any
+) -> Callable[[Function], Function]:
+    """Give a command the options of the method in place of its ``**method``, where its ``*`` stands.
 
-    ``adam`` has the options of that solver and ``options`` those of the targets, by the names of their flags.
-    ``None`` and ``False`` mean that an option is not given.
+    ``everything`` includes the options that only ``refine`` has; ``defaults`` are those of this command.
+    """
+    known = [one for one in (*options_of(), *OF_OBJECTS) if one.everywhere or everything]
+    wanted = [one for one in known if not only or one.name in only]
+    return lambda command: with_parameters(
+        command, [_flag(one, defaults) for one in wanted], last=False
+    )
+
+
+def _flag(option: Option, defaults: Mapping[str, Any]) -> Parameter:
+    name = option.typed_name
+    # A flag without a value would also have its opposite, unless it is named.
+    names = [f"--{name.replace('_', '-')}"] if option.typed is bool else []
+    about = typer.Option(*names, help=option.help, rich_help_panel=_METHOD)
+    optional = option.typed | None if option.typed_default is None else option.typed
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=defaults.get(name, option.typed_default),
+        annotation=Annotated[optional, about],
+    )
+
+
+def model_of(method: Mapping[str, Any]) -> BatchProx:
+    """Return the unfitted model that the options of a command define.
+
+    ``None`` and ``False`` mean that an option of a target or a solver is not given.
     """
     from ..api.estimator import BatchProx
-    from ..core.solvers import Adam
+    from ..core.solvers import SOLVERS
+    from ..targets.by_name import TARGETS
 
-    given = {name: value for name, value in (adam | options).items() if value not in (None, False)}
-    users = {"lr": "adam", "local_epochs": "adam", "batch_size": "adam"} | {
-        "eps": "moment", "mean_only": "moment", "per_batch": "population",
-        "force": "population",
-    }  # fmt: skip
-    if seed is not None:
-        given["seed"] = seed
-        users["seed"] = "adam" if solver == "adam" else "population"
-        if solver != "adam" and target != "population":
-            raise BadValue(
-                f"Expected --seed only with --solver adam or --target population, found --solver "
-                f"{solver} and --target {target}."
-            )
-    chosen = {"adam": ("--solver", solver)}
-    for user in dict.fromkeys(users[name] for name in given):
-        flag, found = chosen.get(user, ("--target", target))
-        if found != user:
-            flags = [f"--{name.replace('_', '-')}" for name in given if users[name] == user]
-            raise BadValue(
-                f"Expected {', '.join(flags)} only with {flag} {user}, found {flag} {found}."
-            )
+    own = {one.name: method[one.name] for one in options_of() if one.name in method}
+    own["solver"] = str(own.get("solver", Solvers.exact))
+    chosen = {"--solver": own["solver"], "--target": own["target"]}
+    given: dict[str, dict[str, Any]] = {}
+    for option in OF_OBJECTS:
+        value = method.get(option.typed_name)
+        if value is None or value is False:
+            continue
+        user = next((name for name in option.of if name in chosen.values()), None)
+        if user is None:
+            raise _unused(option, method, chosen)
+        given.setdefault(user, {})[option.name] = value if option.sets is None else option.sets
+    for flag, objects in (("--solver", SOLVERS), ("--target", TARGETS)):
+        name = chosen[flag]
+        if name in given:
+            own[flag.removeprefix("--")] = objects[name](**given[name])
+    rounds = own["rounds"]
     if rounds not in ("auto", "fixed-point") and not rounds.isdecimal():
         raise BadValue(
             f"Expected --rounds to be a whole number, 'fixed-point' or 'auto', found {rounds!r}."
         )
     named = {"auto": "auto", "fixed-point": None}
-    of = {user: {n: v for n, v in given.items() if users[n] == user} for user in users.values()}
-    return BatchProx(
-        target=_target(target, of.get(target, {})),
-        solver=Adam(**of["adam"]) if solver == "adam" and of["adam"] else solver,
-        rounds=named[rounds] if rounds in named else int(rounds),
-        **params,
-    )
+    return BatchProx(**own | {"rounds": named[rounds] if rounds in named else int(rounds)})
 
 
-def _target(target: str, options: dict[str, Any]) -> Any:
-    """Return a target by its name, or with the options that are given."""
-    from ..targets.moment import MomentTarget
-    from ..targets.population.target import PopulationTarget
-
-    if not options:
-        return target
-    if target == "moment":
-        variance = {"variance_matching": False} if options.pop("mean_only", False) else {}
-        return MomentTarget(**variance, **options)
-    if options.pop("per_batch", False):
-        options["conditioned"] = False
-    return PopulationTarget(**options)
+def _unused(option: Option, method: Mapping[str, Any], chosen: Mapping[str, str]) -> BadValue:
+    """The error on options of a target or a solver that is not chosen."""
+    alike = [
+        f"--{one.typed_name.replace('_', '-')}"
+        for one in OF_OBJECTS
+        if one.of == option.of and method.get(one.typed_name) not in (None, False)
+    ]
+    kinds = {name: "--solver" if name in list(Solvers) else "--target" for name in option.of}
+    wanted = " or ".join(f"{kind} {name}" for name, kind in kinds.items())
+    found = " and ".join(f"{kind} {chosen[kind]}" for kind in dict.fromkeys(kinds.values()))
+    return BadValue(f"Expected {', '.join(alike)} only with {wanted}, found {found}.")
 
 
 def cluster(dask: bool, scheduler: str | None) -> str | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..choices import LAMBDA_ID, LAMBDA_TARGET, MU
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from .checks import check_number
@@ -37,9 +38,9 @@ class Weights:
     Weights(lambda_target=0.5, mu=0.0, lambda_id=0.001)
     """
 
-    lambda_target: float = 0.5
-    mu: float = 1e-3
-    lambda_id: float = 1e-3
+    lambda_target: float = LAMBDA_TARGET
+    mu: float = MU
+    lambda_id: float = LAMBDA_ID
 
     def __post_init__(self) -> None:
         given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}

@@ -152,7 +152,7 @@ def _model(plan: Plan) -> BatchProx:
         again = refine_parameters(
             model, *(plan.parameters[name] for name in ("n_dims", "embedding", "min_cells"))
         )
-        method = method_of(**model.get_params(deep=False))  # an error now, not after the sum
+        method = method_of(model)  # an error now, not after the sum
         float(method.rounds or 0)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         again = {}

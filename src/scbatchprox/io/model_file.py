@@ -19,6 +19,7 @@ from ..core.labels import label_array
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
 from ..errors import BadType, BadValue, InputError
+from ..options import Options
 from ..targets.by_name import TARGETS
 from ..targets.method import method_of
 from ..targets.moment import MomentTarget
@@ -183,7 +184,7 @@ def _saved(stored: store.Stored) -> Saved:
     parts = {part: _moments(tensors, part, names) for part, names in batches.items()}
     fit = Fit(
         **parts,
-        method=method_of(**method, consensus=consensus),
+        method=method_of(Options(**method), consensus),
         adapter=Adapter.from_tensors(stored.batches, tensors),
         history=_history(tensors),
         converged=bool(known["converged"]),

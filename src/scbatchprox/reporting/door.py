@@ -14,6 +14,7 @@ from ..diagnosis.look import sample_sizes
 from ..errors import BadValue, MissingExtra
 from ..io.atomic import check_place, replacing
 from ..kernels.arrays import Ints
+from ..options import takes_options
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
 from .views import VIEWS
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
+@takes_options
 def report(
     data: ad.AnnData | mudata.MuData | str | Path,
     batch_key: str | Sequence[str],
