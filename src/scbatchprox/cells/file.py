@@ -76,6 +76,7 @@ class Job:
                 with reading(path):
                     writer.write(lo, block)
                 progress("refine", lo + len(block), n)
+                del block
             with reading(path):
                 writer.finish(record)
                 stack.close()

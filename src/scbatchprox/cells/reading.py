@@ -100,7 +100,9 @@ class LocalCells:
                 mapped = getattr(adapter, verb)(block, self._part(labels, lo, block))
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
+            del block  # so that it is gone while the result is written
             yield lo, mapped
+            del mapped  # and this while the next one is made, as in Job.write
 
     def chunks(self) -> Iterator[tuple[int, Any]]:
         """Yield chunks of rows, with the number of their first row; the next one is read ahead."""
@@ -112,10 +114,10 @@ class LocalCells:
         with ThreadPoolExecutor(1, thread_name_prefix="scbatchprox-read") as reader:
             next_block = reader.submit(read, 0)
             for lo in range(0, n, step):
-                block = next_block.result()
+                ready = [next_block.result()]
                 if lo + step < n:
                     next_block = reader.submit(read, lo + step)
-                yield lo, block
+                yield lo, ready.pop()  # given away: it is gone when the caller has done with it
 
     def in_memory(self) -> np.ndarray:
         """Read the whole embedding."""

@@ -1,12 +1,14 @@
 """NumPy files, and labels in a second file."""
 
 import io
+import weakref
 import zipfile
 
 import numpy as np
 import pytest
 
 from scbatchprox import BatchProx, refine_file
+from scbatchprox.core.adapter import Adapter
 from scbatchprox.io.formats import open_cells
 from table_files import PCS, check_refused, expected, save
 
@@ -30,6 +32,26 @@ class TestNpy:
     def test_it_is_not_loaded(self, tmp_path, frame):
         with open_cells(save(frame, tmp_path, "npy")) as file:
             assert not isinstance(file.embedding(None), np.ndarray)
+
+    def test_blocks_are_gone_when_they_are_done(self, tmp_path, frame, monkeypatch):
+        """No result is in memory while the next one is made, and no cells while theirs is written."""
+        path, labels = save(frame, tmp_path, "npy"), save(frame, tmp_path, "csv", "labels")
+        apply, found = Adapter.apply, []
+
+        def applied(adapter, Z, *labels):
+            assert all(made() is None for _, made in found)
+            mapped = apply(adapter, Z, *labels)
+            found.append((weakref.ref(Z), weakref.ref(mapped)))
+            return mapped
+
+        def refined(stage, done, n):
+            if stage == "refine" and done < n:
+                assert all(cells() is None for cells, _ in found)
+
+        monkeypatch.setattr(Adapter, "apply", applied)
+        model = BatchProx(target="moment")
+        refine_file(path, "sample", labels=labels, model=model, progress=refined)
+        assert len(found) > 3
 
     def test_bad_arrays(self, tmp_path, frame):
         path, labels = save(frame, tmp_path, "npy"), save(frame, tmp_path, "csv", "labels")
