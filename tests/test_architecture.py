@@ -16,7 +16,7 @@ ROOT = Path(scbatchprox.__file__).parent
 LAYERS = [
     {"_version", "choices", "errors", "progress"},
     {"kernels"},
-    {"io.found", "io.atomic"},
+    {"io.atomic"},
     {"core.checks", "core.labels", "core.tensors"},
     {"io.store"},
     {"core"},

@@ -76,6 +76,7 @@ def signalled(work, number, step, moment="commit"):
 
 
 def _hook(number, step, moment):
+    from scbatchprox.io.formats import zarr_folder
     from scbatchprox.io.formats.zarr import _ZarrWriter
 
     sent, count, removals, begun = [], itertools.count(), itertools.count(), [moment != "commit"]
@@ -95,12 +96,7 @@ def _hook(number, step, moment):
 
     for name in CALLS:
         setattr(os, name, before(getattr(os, name), name in CALLS[3:]))
-    try:
-        from scbatchprox.io import exchange
-    except ImportError:
-        pass
-    else:
-        exchange._call = before(exchange._call)
+    zarr_folder._exchanged = before(zarr_folder._exchanged)
     real = _ZarrWriter.finish
 
     def finish(self, record):
@@ -113,4 +109,6 @@ def _hook(number, step, moment):
 
 def in_two_steps(monkeypatch):
     """As on a file system that cannot exchange names, such as NFS."""
-    monkeypatch.setattr("scbatchprox.io.exchange._EXCHANGE", 1 << 20)  # the system answers EINVAL
+    monkeypatch.setattr(
+        "scbatchprox.io.formats.zarr_folder._EXCHANGE", 1 << 20
+    )  # answered by EINVAL

@@ -8,7 +8,7 @@ import anndata as ad
 
 from scbatchprox.io.damaged import reading
 from scbatchprox.io.formats import open_cells
-from scbatchprox.io.formats.stored import check_stored, child
+from scbatchprox.io.formats.elements import check_stored, child
 from scbatchprox.upstream.on_disk import open_group
 
 __all__ = ["SUFFIXES", "read"]

@@ -20,7 +20,7 @@ from model_files import edited
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.atlas import Atlas
 from scbatchprox.atlas.folder import checksum
-from scbatchprox.io.formats import disk_rows, journal, journal_format, text
+from scbatchprox.io.formats import arrays, journal, tables
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:zarr v3 autosharding:UserWarning"),
@@ -222,7 +222,7 @@ def test_npz_members_that_share_their_bytes(tmp_path):
 def test_npz_that_does_not_fit(tmp_path, monkeypatch):
     """Honest, but packed a thousand times: refused by what the disk has, where it is unpacked."""
     usage = namedtuple("usage", "free")(10**8)
-    monkeypatch.setattr(disk_rows.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda _: usage)
     npz(tmp_path / "cells.npz", {"X": header((5 * 10**6, 3)) + bytes(12 * 10**7), "batch": LABELS})
     check_refused(
         tmp_path / "cells.npz", "0.1 GB of free disk in .* to unpack cells.npz", use_rep="X"
@@ -251,7 +251,7 @@ def test_labels_that_are_no_text(tmp_path):
 
 def test_text_that_unpacks_to_too_much(tmp_path, monkeypatch):
     path = tmp_path / "cells.csv.gz"
-    monkeypatch.setattr(text, "LINE_CHARS", 10**5)
+    monkeypatch.setattr(tables, "LINE_CHARS", 10**5)
     with gzip.open(path, "wb", 1) as file:
         file.write(b"batch,PC1,PC2\n" + b"0" * 10**6)
     with pytest.raises(
@@ -265,7 +265,7 @@ def test_journal_that_was_cut(h5ad, cut):
     """The page of a cut journal was written wherever its offset said, even behind the end of the file."""
     before = h5ad.read_bytes()
     entry = struct.pack("<QI", 2**40, 64) + b"x" * 128
-    journal.journal_of(h5ad).write_bytes((journal_format.MAGIC_1 + entry)[:-cut])
+    journal.journal_of(h5ad).write_bytes((journal.MAGIC_1 + entry)[:-cut])
     check_refused(h5ad, "journal")
     assert h5ad.read_bytes() == before
 

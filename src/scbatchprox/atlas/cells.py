@@ -135,8 +135,8 @@ def _write_obs(path: Path, state: os.stat_result, columns: dict[str, np.ndarray]
     import h5py
     from anndata.io import write_elem
 
+    from ..io.formats.elements import own_group, parts_of
     from ..io.formats.h5ad import changing
-    from ..io.formats.stored import own_group, parts_of
 
     with changing(path, state) as file:
         obs = own_group(file, "obs")

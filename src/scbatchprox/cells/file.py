@@ -19,7 +19,6 @@ from ..errors import BadKey, BadValue, NotFinite, Parameter
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, Rows, check_key, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
-from ..io.formats.zarr_place import check_store_place
 from ..kernels.blocks import output_dtype
 from ..progress import Progress
 from .keys import as_keys, as_names, batch_labels
@@ -168,6 +167,8 @@ def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:
             f"cells, found {Path(out).name!r}."
         )
     if out_kind == ".zarr":
+        from ..io.formats.zarr_folder import check_store_place
+
         check_store_place(out)
     elif Path(out).is_dir():
         raise BadValue(f"Expected a {out_kind} file, or nothing, at {out}, found a folder.")

@@ -131,7 +131,7 @@ def pca(
 
 def _lines(path: Path) -> list[str]:
     """The lines of a text file."""
-    from ..io.found import check_file
+    from ..io.atomic import check_file
 
     check_file(path, "a list of genes")
     try:

@@ -212,7 +212,7 @@ def cluster(dask: bool, scheduler: str | None) -> str | None:
 
 def check_different(**paths: Path | None) -> None:
     """Check that the files of options are different."""
-    from ..io.found import kind_at
+    from ..io.atomic import kind_at
 
     seen: dict[Path, str] = {}
     for name, path in paths.items():

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadFile, BadValue, MissingExtra
-from ..io.atomic import replacing
-from ..io.found import kind_at
+from ..io.atomic import kind_at, replacing
 from .messages import Message
 from .names import as_bytes, check_name, grouped, shown
 

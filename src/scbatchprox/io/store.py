@@ -22,8 +22,7 @@ from .._version import __version__
 from ..core.checks import some_of
 from ..core.labels import label_array
 from ..errors import BadValue
-from .atomic import replacing
-from .found import check_file
+from .atomic import check_file, replacing
 
 __all__ = ["FORMAT_VERSION", "Stored", "load", "row_map", "save"]
 

@@ -17,8 +17,7 @@ from ..core.checks import some_of
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming, reading
 from ..io.formats import CellFile, check_key, kind_of, open_cells
-from ..io.formats.elements import stored_rows
-from ..io.formats.stored import check_stored, child, group_in
+from ..io.formats.elements import check_stored, child, group_in, stored_rows
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
 from .counts import Counts
@@ -168,7 +167,7 @@ def open_group(path: Path) -> Iterator[Any]:
     if kind_of(path) == ".zarr":
         import zarr
 
-        from ..io.formats.zarr_tree import RegularFiles
+        from ..io.formats.zarr_folder import RegularFiles
 
         yield zarr.open_group(RegularFiles(path, read_only=True), mode="r")
         return

@@ -5,7 +5,7 @@ import pytest
 from anndata_files import KINDS, make, write
 from data import make_cells
 from scbatchprox.cells import file
-from scbatchprox.io.formats import text
+from scbatchprox.io.formats import tables
 from table_files import D
 
 
@@ -28,7 +28,7 @@ def stored(request, rng, tmp_path):
 def small_blocks(monkeypatch):
     """Read tables and arrays in several chunks and blocks, to test their boundaries too."""
     monkeypatch.setattr(file, "CHUNK_BYTES", 64 * 8 * D)
-    monkeypatch.setattr(text, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 50)
 
 
 @pytest.fixture

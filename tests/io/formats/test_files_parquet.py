@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from scbatchprox import BatchProx, InputError, refine_file
-from scbatchprox.io.formats import parquet
+from scbatchprox.io.formats import tables
 from table_files import PCS, D, check_refused, expected, save
 
 pa = pytest.importorskip("pyarrow")
@@ -112,12 +112,12 @@ class TestParquet:
     def test_a_table_that_ends_too_early(self, tmp_path, frame, monkeypatch):
         """A damaged page can have fewer rows than its row group claims."""
         path = save(frame, tmp_path, "parquet")
-        whole = parquet.ParquetFile.batches
+        whole = tables.ParquetFile.batches
 
         def shorter(table, columns, lo, step):
             yield from list(whole(table, columns, lo, step))[:-1]
 
-        monkeypatch.setattr(parquet.ParquetFile, "batches", shorter)
+        monkeypatch.setattr(tables.ParquetFile, "batches", shorter)
         with pytest.raises(InputError, match=r"cells\.parquet, which is damaged .* rows too early"):
             refine_file(path, "lane", use_rep="PC", out=tmp_path / "out.parquet")
         assert not (tmp_path / "out.parquet").exists()

@@ -9,8 +9,9 @@ import zarr
 from scbatchprox.cells.keys import batch_labels
 from scbatchprox.core.labels import Labels
 from scbatchprox.errors import BadValue
-from scbatchprox.io.formats import arrays, elements, open_cells, parquet, second_file, text
-from scbatchprox.io.formats.encoding import Encoder
+from scbatchprox.io import formats
+from scbatchprox.io.formats import arrays, elements, open_cells, tables
+from scbatchprox.io.formats.base import Encoder
 
 N = 300
 TEXTS = np.array(["b é", "a", "c, d", "a "])[np.arange(N) % 7 % 4]
@@ -19,9 +20,9 @@ TEXTS = np.array(["b é", "a", "c, d", "a "])[np.arange(N) % 7 % 4]
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     """Several blocks, and blocks that end in the middle of a stored chunk."""
-    for module in (arrays, elements, parquet, second_file):
+    for module in (arrays, elements, tables, formats):
         monkeypatch.setattr(module, "BLOCK_LABELS", 70)
-    monkeypatch.setattr(text, "BLOCK_ROWS", 70)
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 70)
 
 
 def second(folder, kind, labels):
@@ -147,7 +148,7 @@ def test_codes_grow_with_the_number_of_labels():
 
 
 def test_a_table_of_labels_parses_no_numbers(tmp_path, monkeypatch):
-    monkeypatch.delattr(text, "ParsedNumbers", raising=True)
+    monkeypatch.delattr(tables, "ParsedNumbers", raising=True)
     check(second(tmp_path, "csv", TEXTS), TEXTS.tolist())
 
 

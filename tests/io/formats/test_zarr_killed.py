@@ -82,7 +82,7 @@ def test_copy_onto_a_store(tmp_path, number, moment):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_copy_where_a_store_is_replaced_in_two_steps(tmp_path, number, monkeypatch):
-    from scbatchprox.io.formats.zarr_result import settle
+    from scbatchprox.io.formats.zarr_folder import settle
 
     in_two_steps(monkeypatch)
     path, other = cells(tmp_path / "cells.zarr"), cells(tmp_path / "other.zarr", n=6, seed=1)

@@ -327,7 +327,7 @@ class TestOtherProcesses:
     def test_a_reader_does_not_wait_forever(self, interrupted, monkeypatch):
         from scbatchprox.io.locks import locked
 
-        monkeypatch.setattr("scbatchprox.io.formats.zarr_result.PATIENCE", 0.05)
+        monkeypatch.setattr("scbatchprox.io.formats.zarr_folder.PATIENCE", 0.05)
         with locked(interrupted), pytest.raises(InUse, match="try again later"):
             open_cells(interrupted)
 
@@ -335,7 +335,7 @@ class TestOtherProcesses:
         def refuse(*_, **__):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-        monkeypatch.setattr("scbatchprox.io.formats.zarr_result.move_in", refuse)
+        monkeypatch.setattr("scbatchprox.io.formats.zarr_folder.move_in", refuse)
         with open_cells(interrupted) as file:
             assert file.embedding("X_pca").shape == (12, 2)
 

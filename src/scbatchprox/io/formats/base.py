@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +18,7 @@ from ...core.checks import BATCH_KEY
 from ...errors import BadValue, Part
 from ..atomic import check_same
 
-__all__ = ["CellFile", "Rows", "Writer", "check_key"]
+__all__ = ["BLOCK_LABELS", "CellFile", "Encoder", "Rows", "Writer", "check_key"]
 
 
 class Rows(Protocol):
@@ -73,6 +75,8 @@ class CellFile(ABC):
     keyed: bool = True
     #: Read a multiple of this many rows at a time, so that no stored chunk is read twice.
     row_step: int = 1
+    #: Only labels are read from this file, so a table needs no coordinates.
+    only_labels: bool = False
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         self.path = path
@@ -88,6 +92,9 @@ class CellFile(ABC):
 
     def close(self) -> None:  # noqa: B027 - most kinds keep nothing open
         """Close the file."""
+
+    def exclude(self, keys: Sequence[str]) -> None:  # noqa: B027 - only a table must know
+        """Note columns that are labels: in a table they are not coordinates."""
 
     def note(self, *names: str) -> None:  # noqa: B027 - most kinds are one file
         """Note elements that are about to be read by other means, for :meth:`check_unchanged`."""
@@ -138,3 +145,32 @@ class CellFile(ABC):
 
     #: The default embedding.
     default_rep: str = "X_pca"
+
+
+#: Labels that are read and encoded at a time.
+BLOCK_LABELS = 1 << 16
+
+
+class Encoder:
+    """Encodes text labels block by block; ``None`` and the texts in ``missing`` are missing labels."""
+
+    def __init__(self, missing: Iterable[str] = ("",)) -> None:
+        # An unknown label gets the next number when it is looked up.
+        self._codes: defaultdict[str | None, int] = defaultdict(count().__next__)
+        self._codes |= dict.fromkeys([None, *missing], -1)
+        self._parts: list[np.ndarray] = []
+
+    def add(self, labels: Sequence[str | None]) -> None:
+        """Encode the labels of the next cells."""
+        codes = np.fromiter(map(self._codes.__getitem__, labels), np.int32, len(labels))
+        # The smallest integers that fit all labels so far, and -1.
+        self._parts.append(codes.astype(np.min_scalar_type(-len(self._codes))))
+
+    def series(self) -> pd.Series[Any]:
+        """Return all labels as a categorical."""
+        codes = np.concatenate(self._parts) if self._parts else np.empty(0, np.int8)
+        self._parts = [codes]
+        names = [label for label, code in self._codes.items() if code >= 0]
+        # Objects, because pandas cannot hold every text (half a surrogate pair) as its own strings.
+        categories = pd.Index(np.array([*names, None], object)[:-1], dtype=object)
+        return pd.Series(pd.Categorical.from_codes(codes, categories))

@@ -1,11 +1,20 @@
-"""Elements of an AnnData group in HDF5 or zarr: rows of an embedding, columns of ``obs``."""
+"""Elements of an AnnData group in HDF5 or zarr: rows of an embedding, columns of ``obs``.
+
+What is really stored is checked before anything is read or changed. In HDF5 and zarr an array of any shape is
+legal without a stored value: all values are then the fill value. And what an HDF5 file holds under a name may
+be in any other file of the user: whoever opens it by that name reads the other file, and whoever writes there
+changes it. So every entry is opened by :func:`child`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
@@ -14,11 +23,12 @@ from anndata.io import read_elem, sparse_dataset
 from ...core.checks import absent_embedding, require_columns
 from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
-from .base import Rows
-from .encoding import BLOCK_LABELS, Encoder
-from .stored import categories_of, check_stored, child, group_in, path_of
+from .base import BLOCK_LABELS, Encoder, Rows
 
-__all__ = ["stored_obs", "stored_record", "stored_rows"]
+__all__ = [
+    "check_stored", "child", "group_in", "own_group", "parts_of",
+    "stored_obs", "stored_record", "stored_rows",
+]  # fmt: skip
 
 
 class StoredRows:
@@ -145,3 +155,149 @@ def _texts(column: Any) -> pd.Series[Any]:
             block[mask[lo : lo + step]] = None
         labels.add(block.tolist())
     return labels.series()
+
+
+#: Groups within groups, at most, in an element that is read. A group can hold itself.
+DEPTH = 6
+#: Soft links on the way to an entry, at most, as in HDF5 itself.
+LINKS = 16
+
+
+def path_of(element: Any) -> Path:
+    """Return the file of a group or array; of a dictionary, that of its first entry."""
+    if isinstance(element, dict):
+        element = next(iter(element.values()))
+    if isinstance(element, h5py.Group | h5py.Dataset):
+        return Path(os.fsdecode(element.file.filename))
+    return Path(str(getattr(element.store, "root", element.store)))
+
+
+def parts_of(name: Any) -> list[str]:
+    """Return the parts of a name, which may come from a file; none of them leads upwards or to the top."""
+    parts = (name.decode() if isinstance(name, bytes) else str(name)).split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise BadValue(f"Expected the name of an entry, found {name!r}, a path to another place.")
+    return parts
+
+
+def child(group: Any, name: Any, *default: Any) -> Any:
+    """Return an entry of a group, or the default if there is none; in HDF5 only if it is in the same file."""
+    parts = parts_of(name)
+    # Only what is absent has a default: an entry that is there and cannot be opened is damaged.
+    if default and not (hasattr(group, "keys") and parts[0] in group):
+        return default[0]
+    return _followed(group, parts) if isinstance(group, h5py.Group) else group["/".join(parts)]
+
+
+def _followed(group: h5py.Group, parts: list[str]) -> Any:
+    """Go down from a group step by step: HDF5 itself would open other files on the way."""
+    name, found, links = "/".join(parts), group, 0
+    ahead = parts[::-1]
+    while ahead:
+        part = ahead.pop()
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if isinstance(link, h5py.HardLink):
+            found = found[part]
+        elif isinstance(link, h5py.SoftLink):
+            links += 1
+            if links > LINKS:
+                raise BadValue(
+                    f"Expected links in the file to end, found damaged ones at {name!r}."
+                )
+            found = found.file if link.path.startswith("/") else found
+            ahead += [step for step in link.path.split("/")[::-1] if step not in ("", ".")]
+        elif link is None:
+            raise KeyError(name)
+        else:
+            raise _elsewhere(name)
+    return found
+
+
+def group_in(group: Any, name: str) -> Any:
+    """Return a group within a group; an empty one if there is none."""
+    found = child(group, name, {})
+    if not hasattr(found, "keys"):
+        raise BadValue(f"Expected {name!r} as a group, found an array.")
+    return found
+
+
+def own_group(file: h5py.File, name: str) -> h5py.Group:
+    """Return a group of a file that is to be changed; create it as anndata would if it is missing."""
+    if name not in file:
+        file.create_group(name).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+    found: h5py.Group = group_in(file, name)
+    link = file.get(name, getlink=True)
+    # By another name it is part of another element, or the whole file, which a change would damage.
+    if not isinstance(link, h5py.HardLink) or h5py.h5o.get_info(found.id).rc != 1:
+        raise BadValue(
+            f"Expected {name!r} as a group with one name to write to, found links between groups; read the "
+            f"file and write it again with anndata."
+        )
+    return found
+
+
+def categories_of(column: Any, group: Any) -> Any:
+    """Return the categories of codes in a group, as anndata 0.7 stored them.
+
+    It kept a reference (HDF5), which never leads to another file, or a path from the group (zarr).
+    """
+    place = column.attrs["categories"]
+    return group[place] if isinstance(place, h5py.Reference) else child(group, place)
+
+
+def check_stored(element: Any, what: str, *, whole: bool = True, depth: int = 0) -> None:
+    """Check that all values of an element are stored in its file, and that memory can hold what is read.
+
+    That is the ``whole`` element, or a few rows of it at a time.
+    """
+    if depth > DEPTH:
+        raise BadValue(
+            f"Expected an element {what!r} of a few groups, found one that holds itself."
+        )
+    if hasattr(element, "keys"):
+        for name in dict.fromkeys([*element, *_columns(element)]):
+            part = child(element, name)
+            check_stored(part, what, depth=depth + 1)
+            if "categories" in part.attrs:
+                check_stored(categories_of(part, element), what, depth=depth + 1)
+        return
+    if isinstance(element, h5py.Dataset):
+        _check_hdf5(element, what)
+    if element.shape is None:  # HDF5 has arrays without any values
+        return
+    size = element.dtype.itemsize
+    chunk = math.prod(getattr(element, "shards", None) or element.chunks or ())
+    parts = math.prod(element.shape) if whole else max(chunk, *element.shape[1:], 1)
+    check_fits(int(parts) * size, f"what is read at once of {what!r}", path_of(element))
+
+
+def _columns(table: Any) -> Iterator[Any]:
+    """Yield the names in the attributes of a table by which anndata finds its columns."""
+    for key in ("_index", "column-order"):
+        found = table.attrs.get(key, ())
+        yield from (found,) if isinstance(found, str | bytes) else found
+
+
+def _check_hdf5(data: h5py.Dataset, what: str) -> None:
+    # First of all: the shape of a virtual array may be that of another file, which is opened to know it.
+    if data.is_virtual or data.external:
+        raise _elsewhere(what)
+    if data.shape is None:
+        return
+    if data.chunks is None:
+        there, wanted = data.id.get_storage_size(), data.size * data.id.get_type().get_size()
+    else:
+        there = data.id.get_num_chunks()
+        wanted = math.prod(-(-n // c) for n, c in zip(data.shape, data.chunks, strict=True))
+    if there < wanted:
+        unit = "bytes" if data.chunks is None else "chunks"
+        raise BadValue(
+            f"Expected all values of {what!r} (shape {data.shape}), found {there:,} of {wanted:,} "
+            f"{unit} stored."
+        )
+
+
+def _elsewhere(what: str) -> BadValue:
+    return BadValue(
+        f"Expected all values in one file, found {what!r} stored in another, which is never followed."
+    )

@@ -29,10 +29,8 @@ from ...errors import BadValue, InUse, Part
 from ..atomic import replacing
 from ..locks import is_busy, share, unlock
 from .base import CellFile, Rows, Writer
-from .elements import stored_obs, stored_record, stored_rows
-from .journal import JournaledFile, deferred_signals, journal_of, recover
-from .stored import own_group
-from .watched import WatchedFile
+from .elements import own_group, stored_obs, stored_record, stored_rows
+from .journal import JournaledFile, WatchedFile, deferred_signals, journal_of, recover
 
 __all__ = ["H5adFile", "changing", "unlocked"]
 

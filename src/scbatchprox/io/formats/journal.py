@@ -24,31 +24,204 @@ journal is removed: someone may have put back a copy of the file, of any length.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
+import struct
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import BadValue, InUse
-from ..atomic import check_same, replacing, sync_folder
-from ..found import kind_at
+from ..atomic import check_same, kind_at, replacing, sync_folder
 from ..locks import lock, unlock
-from .journal_format import (
-    PAGE,
-    Damaged,
-    Journal,
-    NotAJournal,
-    Page,
-    Unverified,
-    pack,
-    unpack,
-)
-from .watched import WatchedFile
 
-__all__ = ["JournaledFile", "deferred_signals", "journal_of", "recover"]
+__all__ = ["JournaledFile", "WatchedFile", "deferred_signals", "journal_of", "recover"]
+
+
+class WatchedFile:
+    """A file object for h5py that remembers the first error of the system; then nothing more is written.
+
+    Use it within ``deferred_signals``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed by close()
+        self._end = os.fstat(self._file.fileno()).st_size
+        self._at = 0
+        #: Most likely a full disk.
+        self.failure: OSError | None = None
+
+    # --- called by h5py ---------------------------------------------------------------------------
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move the position."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill a buffer, as HDF5 expects it: with zeros where nothing was written yet."""
+        view = memoryview(buffer).cast("B")
+        try:
+            got = self._fill(view, self._at)
+        except OSError as error:
+            self.failure, got = self.failure or error, 0
+        view[got:] = bytes(len(view) - got)
+        self._at += len(view)
+        return len(view)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes."""
+        size = max(self._end - self._at, 0) if size < 0 else size
+        buffer = bytearray(size)
+        self.readinto(memoryview(buffer))
+        return bytes(buffer)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write all of the data."""
+        view = memoryview(data).cast("B")
+        if self.failure is None:
+            try:
+                self._put(view, self._at)
+            except OSError as error:
+                self.failure = error
+        self._at += len(view)
+        self._end = max(self._end, self._at)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the end of the content."""
+        self._end = self._at if size is None else size
+        return self._end
+
+    def flush(self) -> None:
+        """Do nothing: the content counts only after :meth:`commit`."""
+
+    # --- called by us -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise the first error, if there was one."""
+        if self.failure is not None:
+            raise self.failure
+
+    def commit(self) -> None:
+        """End the file where HDF5 does; raise if anything has failed."""
+        self.check()
+        self._file.truncate(self._end)
+
+    def discard(self) -> None:
+        """Do nothing: who made the file removes it."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    # The system may read and write in parts.
+
+    def _fill(self, view: memoryview, at: int) -> int:
+        """Read from a position; return how much there is."""
+        self._file.seek(at)
+        got = 0
+        while n := self._file.readinto(view[got:]):
+            got += n
+        return got
+
+    def _put(self, view: memoryview, at: int) -> None:
+        self._file.seek(at)
+        while view:
+            view = view[self._file.write(view) :]
+
+
+PAGE = 4096
+MAGIC = b"scbatchprox journal 2\n"
+MAGIC_1 = b"scbatchprox journal 1\n"
+
+_HEAD = struct.Struct("<QQ")
+_ENTRY = struct.Struct("<QI")
+
+
+class NotAJournal(ValueError):
+    """Bytes that do not begin as a journal does."""
+
+
+class Damaged(ValueError):
+    """A journal that is not as it was written."""
+
+
+class Unverified(ValueError):
+    """A journal of version 1: whether it is as it was written cannot be known."""
+
+
+class Page(NamedTuple):
+    """A page of a file, before and after a commit."""
+
+    offset: int
+    old: bytes
+    new: bytes
+
+    def fits(self, found: bytes) -> bool:
+        """Whether a page of the file can be what an interrupted commit left, perhaps partly written."""
+        return len(found) == len(self.old) and all(
+            byte in pair for byte, *pair in zip(found, self.old, self.new, strict=True)
+        )
+
+
+class Journal(NamedTuple):
+    """The pages of a commit, and the length of the file."""
+
+    pages: list[Page]
+    length: int
+
+
+def pack(pages: list[Page], length: int) -> bytes:
+    """Return the bytes of a journal."""
+    entries = (_ENTRY.pack(at, len(old)) + old + new for at, old, new in pages)
+    body = MAGIC + _HEAD.pack(length, len(pages)) + b"".join(entries)
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack(raw: bytes) -> Journal:
+    """Return the journal; raise unless all of it is as it was written."""
+    if raw.startswith(MAGIC_1):
+        raise Unverified
+    if not raw.startswith(MAGIC):
+        # A cut within the first line, or nothing at all, is damage and not another kind of file.
+        raise Damaged if MAGIC.startswith(raw) else NotAJournal
+    body, digest = raw[:-32], raw[-32:]
+    if len(body) < len(MAGIC) + _HEAD.size or hashlib.sha256(body).digest() != digest:
+        raise Damaged
+    length, n_pages = _HEAD.unpack_from(body, len(MAGIC))
+    pages = _pages(body, len(MAGIC) + _HEAD.size)
+    if len(pages) != n_pages or any(page.offset + len(page.old) > length for page in pages):
+        raise Damaged
+    return Journal(pages, length)
+
+
+def _pages(raw: bytes, at: int) -> list[Page]:
+    """Read pages up to the end of the bytes."""
+    pages: list[Page] = []
+    after = 0
+    while at < len(raw):
+        if at + _ENTRY.size > len(raw):
+            raise Damaged
+        offset, size = _ENTRY.unpack_from(raw, at)
+        at += _ENTRY.size
+        # As written: whole pages in increasing order.
+        if not 0 < size <= PAGE or offset % PAGE or offset < after or at + 2 * size > len(raw):
+            raise Damaged
+        pages.append(Page(offset, raw[at : at + size], raw[at + size : at + 2 * size]))
+        at += 2 * size
+        after = offset + PAGE
+    return pages
+
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: Bytes after the content of a file that are put back if nothing is committed, at most.

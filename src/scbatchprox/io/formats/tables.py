@@ -1,32 +1,44 @@
-"""Tables with one row per cell, as text or Parquet.
+"""Tables with one row per cell, as text (``.csv`` and ``.tsv``, also gzipped) or Parquet.
 
 Coordinates are the columns of numbers, without the batch keys. They are read some rows at a time. The
 result has the same columns in the same order, with refined coordinates.
 
 A first column that names the cells is never a coordinate. It has no name, a common name such as
 ``cell_id``, or counts the rows.
+
+Text is read by the csv module, not by pandas or pyarrow: both accept misplaced quotes, and drop blank lines,
+and pandas fills short lines, where we raise an error with the line number. Its numbers are parsed once and
+kept in a temporary file, from which they are read some rows at a time.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import re
+import zlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
 
 from ...core.checks import BATCH_KEY, some_of
-from ...errors import BadKey, BadValue, Parameter, Part
+from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
-from .base import CellFile, Rows, Writer
+from ..damaged import check_fits, damaged, reading
+from .arrays import DiskRows, scratch_file
+from .base import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 
-__all__ = ["Coordinates", "Table"]
+__all__ = ["ParquetFile", "TextFile"]
 
 #: Names (in lower case) of a first column with the names of cells.
 ID_NAMES = frozenset(
@@ -42,8 +54,6 @@ class Table(CellFile):
     named = True  # ``use_rep`` is the prefix of the coordinates' names
     default_rep = "X"
     columns: list[str]
-    #: Only labels are read from this table, so it needs no coordinates.
-    only_labels: bool = False
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
@@ -191,3 +201,535 @@ class Coordinates:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         return self._values[rows]  # type: ignore[no-any-return]
+
+
+#: Texts for a missing number; a column with some of them still counts as numbers.
+MISSING = frozenset(["", "NA", "N/A", "#N/A", "NULL", "null", "None", "."])
+
+
+class ParsedNumbers:
+    """Columns of numbers, added in blocks of rows.
+
+    Those that are numbers in the first block are written. The others cannot become columns of numbers.
+    """
+
+    def __init__(self, beside: Path) -> None:
+        self._file = scratch_file(beside)
+        self._written: list[int] | None = None  # columns in the file
+        self._numeric: set[int] = set()  # columns without text so far
+        self._present: set[int] = set()  # columns in which not every number is missing
+        self._counting: dict[int, float] = {}  # first number of the columns that count rows so far
+        self._n = 0
+
+    def add(self, columns: Sequence[Sequence[str]]) -> None:
+        """Add the texts of the next rows, column by column."""
+        if self._written is None:
+            parsed = {j: _floats(texts) for j, texts in enumerate(columns)}
+            self._written = [j for j, values in parsed.items() if values is not None]
+            self._numeric = set(self._written)
+            firsts = {j: values[0] for j, values in parsed.items() if values is not None}
+            self._counting = {j: float(first) for j, first in firsts.items() if first in (0, 1)}
+        else:
+            parsed = {j: _floats(columns[j]) for j in self._numeric}
+        block = np.full((len(columns[0]), len(self._written)), np.nan)
+        for k, j in enumerate(self._written):
+            values = parsed.get(j)
+            if values is None:
+                self._numeric.discard(j)
+                continue
+            block[:, k] = values
+            if j not in self._present and not np.isnan(values).all():
+                self._present.add(j)
+            if j in self._counting:
+                counts = self._counting[j] + np.arange(self._n, self._n + values.size)
+                if not np.array_equal(values, counts):
+                    del self._counting[j]
+        self._file.write(block.data)
+        self._n += len(block)
+
+    def numeric(self) -> set[int]:
+        """Return the columns that hold numbers; one in which all are missing does not."""
+        return self._numeric & self._present
+
+    def counts_rows(self, column: int) -> bool:
+        """Whether a column is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
+        return self._n > 1 and column in self._counting
+
+    def columns(self, columns: Sequence[int]) -> ParsedRows:
+        """Return the rows of some columns."""
+        assert self._written is not None
+        shape = (self._n, len(self._written))
+        rows = DiskRows(self._file, 0, shape, np.dtype(np.float64))
+        return ParsedRows(rows, [self._written.index(j) for j in columns])
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+
+
+class ParsedRows:
+    """Rows of some of the columns in the file."""
+
+    def __init__(self, rows: DiskRows, at: list[int]) -> None:
+        self.shape, self.dtype = (rows.shape[0], len(at)), rows.dtype
+        self._rows, self._at = rows, at
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        block = self._rows[rows]
+        return block if len(self._at) == block.shape[1] else block[:, self._at]
+
+
+def _floats(texts: Iterable[str]) -> np.ndarray | None:
+    """Return texts as numbers, NaN if missing; ``None`` if a text is not a number."""
+    texts = list(texts)
+    if "_" in "".join(texts):  # Python would read the barcode 10_2 as the number 102
+        return None
+    try:
+        return np.fromiter(map(float, texts), np.float64, len(texts))
+    except ValueError:
+        texts = ["nan" if text.strip() in MISSING else text for text in texts]
+    try:
+        return np.fromiter(map(float, texts), np.float64, len(texts))
+    except ValueError:
+        return None
+
+
+#: Rows of text that are converted to numbers at a time.
+BLOCK_ROWS = 8192
+
+#: Characters of a line, at most: enough for a million coordinates.
+LINE_CHARS = 1 << 25
+
+
+class TextFile(Table):
+    """Comma- or tab-separated text with a header line; all labels are strings.
+
+    The text is read once for numbers and labels, and again when the result is written, so that all other
+    fields stay the same strings. If the header is one name short, as R writes it, the first column has no
+    name.
+    """
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        self._delimiter = _delimiter(path)
+        with self._open("rb") as file, self._reading():
+            line = file.readline(LINE_CHARS)
+        self._bom = line.startswith(b"\xef\xbb\xbf")
+        self._line_end = "\r\n" if line.endswith(b"\r\n") else "\n"
+        with closing(self._records(check=False)) as records:
+            header = next(records, None)
+            first = next((record for record in records if record), [])
+        if not header:
+            raise BadValue(f"Expected a header line with column names, found none in {path}.")
+        self._unnamed = len(first) == len(header) + 1 and first[-1] != ""
+        self.columns = [""] * self._unnamed + header
+        self._check_columns()
+        self._numbers: ParsedNumbers | None = None
+        self._encoded: dict[str, pd.Series[Any]] = {}
+
+    def close(self) -> None:
+        """Close the file of numbers."""
+        if self._numbers is not None:
+            self._numbers.close()
+
+    def rows_of(self, names: Sequence[str]) -> Rows:
+        """Return the rows of some columns of numbers."""
+        return self._parsed().columns([self.columns.index(name) for name in names])
+
+    def _numeric(self) -> set[str]:
+        return {self.columns[j] for j in self._parsed().numeric()}
+
+    def _counts_rows(self, name: str) -> bool:
+        return self._parsed().counts_rows(self.columns.index(name))
+
+    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
+        if any(key not in self._encoded for key in keys):
+            if self._numbers is not None or self.only_labels:
+                self._scan(keys)
+            else:
+                self._parsed(keys)  # in one pass
+        return pd.DataFrame({key: self._encoded[key] for key in keys})
+
+    def _parsed(self, keys: Sequence[str] = ()) -> ParsedNumbers:
+        """Return the numbers; labels are read in the same pass."""
+        if self._numbers is None:
+            numbers = ParsedNumbers(self.path)
+            try:
+                self._scan(keys, numbers)
+            except BaseException:
+                numbers.close()
+                raise
+            self._numbers = numbers
+        return self._numbers
+
+    def _scan(self, keys: Sequence[str], numbers: ParsedNumbers | None = None) -> None:
+        """Read the labels in some columns, and all numbers if requested."""
+        labels = {key: Encoder() for key in keys}
+        records = self._records()
+        next(records)
+        cells = (record for record in records if record)
+        n = 0
+        while block := list(islice(cells, BLOCK_ROWS)):
+            columns = list(zip(*block, strict=True))
+            if numbers is not None:
+                numbers.add(columns)
+            for key, encoder in labels.items():
+                encoder.add(columns[self.columns.index(key)])
+            n += len(block)
+            del block, columns  # before the next block is read
+        if not n:
+            raise BadValue(
+                f"Expected at least one cell, found only a header line in {self.path.name}."
+            )
+        self._encoded |= {key: encoder.series() for key, encoder in labels.items()}
+
+    @contextmanager
+    def _writer(
+        self, path: Path, destination: Path, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        at = [self.columns.index(name) for name in names]
+        with _open_text(path, destination) as file, closing(self._records()) as records:
+            file.write("\ufeff" * self._bom)
+            write = csv.writer(
+                file, delimiter=_delimiter(destination), lineterminator=self._line_end
+            ).writerow
+            write(next(records)[self._unnamed :])
+            writer = _TextWriter(records, write, at)
+            yield writer
+            writer.close(self.path.name)
+
+    def _open(self, mode: str, **how: Any) -> Any:
+        packed = self.path.suffix.lower() == ".gz"
+        return gzip.open(self.path, mode, **how) if packed else open(self.path, mode, **how)
+
+    def _records(self, check: bool = True) -> Generator[list[str], None, None]:
+        """Yield all records: the header, cells, and blank lines as empty records."""
+        line = 0
+        with self._open("rt", encoding="utf-8-sig", newline="") as file, self._reading():
+            reader = csv.reader(self._lines(file), delimiter=self._delimiter, strict=True)
+            try:
+                for record in reader:
+                    first, line = line == 0, reader.line_num
+                    if check and first and self._unnamed:
+                        record.insert(0, "")
+                    if check and record and len(record) != len(self.columns):
+                        raise BadValue(
+                            f"Expected {len(self.columns)} fields in every line of "
+                            f"{self.path.name}, found {len(record)} in line {line}."
+                        )
+                    yield record
+            except csv.Error as error:
+                raise BadValue(
+                    f"Expected a text table in {self.path.name}, found an error after line "
+                    f"{line} ({error})."
+                ) from None
+
+    def _lines(self, file: IO[str]) -> Iterator[str]:
+        """Yield lines that fit in memory: a small gzipped file may have one of many gigabytes."""
+        n = 0
+        while line := file.readline(LINE_CHARS):
+            n += 1
+            if len(line) == LINE_CHARS:
+                raise BadValue(
+                    f"Expected lines of fewer than {LINE_CHARS:,} characters in {self.path.name}, found "
+                    f"a longer one in line {n}."
+                )
+            yield line
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise BadValue(
+                f"Expected a text table in UTF-8 (gzipped if the name ends with .gz), found "
+                f"{self.path}, which is damaged or of another kind ({error})."
+            ) from None
+
+
+class _TextWriter(Writer):
+    """Writes the records of a table with new numbers in some fields."""
+
+    def __init__(
+        self, records: Iterator[list[str]], write: Callable[[list[Any]], Any], at: list[int]
+    ) -> None:
+        self._records, self._write, self._at = records, write, at
+        self._n, self._found = 0, 0
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write rows, starting at row ``lo``."""
+        self._n += len(block)
+        while self._found < self._n and (record := next(self._records, None)) is not None:
+            if record:
+                # str() of a float is the shortest text that reads back the same
+                values = block[self._found - lo].tolist()
+                for j, value in zip(self._at, values, strict=True):
+                    record[j] = value
+            self._found += bool(record)
+            self._write(record)
+
+    def close(self, name: str) -> None:
+        """Write the blank lines at the end."""
+        for record in self._records:
+            self._found += bool(record)
+            self._write(record)
+        if self._found != self._n:
+            raise BadValue(
+                f"Expected {name} not to change while it is read, found {self._found} cells "
+                f"instead of {self._n}."
+            )
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Ignore the record: a table cannot hold it."""
+
+
+def _delimiter(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    return "\t" if name.endswith(".tsv") else ","
+
+
+@contextmanager
+def _open_text(path: Path, destination: Path) -> Iterator[IO[str]]:
+    """Open ``path`` to write text, gzipped if ``destination``, its later name, ends with .gz."""
+    if destination.suffix.lower() != ".gz":
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    with (
+        open(path, "wb") as raw,
+        # Without name and time, so that the same table gives the same bytes.
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="") as file,
+    ):
+        yield file
+
+
+#: Rows of a table that are unpacked at a time.
+STEP_ROWS = 1 << 16
+#: Bytes of a column that are read at a time.
+BUFFER_BYTES = 1 << 18
+#: Bytes of coordinates in a row group of the result, at most.
+GROUP_BYTES = 1 << 26
+
+
+class ParquetFile(Table):
+    """A Parquet table; float32 columns stay float32, other columns and all metadata are kept."""
+
+    def __init__(self, path: Path, *, worker: bool = False) -> None:
+        super().__init__(path, worker=worker)
+        try:
+            self.pa: Any = import_module("pyarrow")
+            self._pq: Any = import_module("pyarrow.parquet")
+        except ImportError:
+            raise MissingExtra("pyarrow for .parquet files", "files") from None
+        with reading(self.path):
+            # Not read_table, which reads folder names like "batch=1" as columns.
+            # Without pre_buffer, which keeps the bytes of all row groups that were read.
+            self._file = self._pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        try:
+            with reading(path):
+                self.columns = list(self._file.schema_arrow.names)
+                self._check_rows()
+            self._check_columns()
+            if self._file.metadata.num_rows == 0:
+                raise BadValue(f"Expected at least one cell, found no row in {path.name}.")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close(force=True)
+
+    def rows_of(self, names: Sequence[str]) -> ParquetRows:
+        """Return the rows of some columns, in single precision if all of them are."""
+        types = [self._file.schema_arrow.field(name).type for name in names]
+        small = all(self.pa.types.is_floating(kind) and kind.bit_width <= 32 for kind in types)
+        return ParquetRows(self, names, np.dtype(np.float32 if small else np.float64))
+
+    def batches(self, columns: Sequence[str], lo: int, step: int) -> Iterator[Any]:
+        """Yield tables of up to ``step`` rows of some columns, from row ``lo`` on."""
+        sizes = [self._file.metadata.row_group(g).num_rows for g in range(self.n_groups)]
+        ends = np.cumsum(sizes)
+        first = int(np.searchsorted(ends, lo, side="right"))  # skip the groups before row ``lo``
+        skip = lo - int(ends[first - 1]) if first else lo
+        with reading(self.path):
+            # Reading "PC" also returns "PC.1" as if it were nested in it.
+            for batch in self._file.iter_batches(
+                step, row_groups=range(first, self.n_groups), columns=list(columns)
+            ):
+                past = min(skip, batch.num_rows)
+                skip -= past
+                if past < batch.num_rows:
+                    yield batch.select(list(columns)).slice(past)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of rows."""
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of row groups."""
+        return int(self._file.metadata.num_row_groups)
+
+    def _numeric(self) -> set[str]:
+        schema = self._file.schema_arrow
+        with reading(self.path):
+            index = list((schema.pandas_metadata or {}).get("index_columns", []))
+        types = self.pa.types
+        return {
+            field.name
+            for field in schema
+            if (types.is_floating(field.type) or types.is_integer(field.type))
+            and field.name not in index
+        }
+
+    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
+        with reading(self.path):
+            return pd.DataFrame({key: self._label(key) for key in keys})
+
+    def _label(self, key: str) -> Any:
+        kind, types = self._file.schema_arrow.field(key).type, self.pa.types
+        if types.is_string(kind) or types.is_large_string(kind):
+            labels = Encoder(missing=())  # an empty text is a label
+            for batch in self.batches([key], 0, BLOCK_LABELS):
+                labels.add(batch.column(0).to_pylist())
+            found = labels.series()
+        else:
+            check_fits(8 * self.n_cells, repr(key), self.path)
+            found = self._file.read(columns=[key]).column(key).to_pandas()
+        if len(found) != self.n_cells:
+            raise damaged(self.path, f"{len(found):,} of {self.n_cells:,} rows in {key!r}")
+        return found
+
+    def _counts_rows(self, name: str) -> bool:
+        rows = self.rows_of([name])
+        first = rows[0:1][0, 0]
+        return (
+            self.n_cells > 1
+            and first in (0, 1)
+            and all(
+                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
+                for lo in range(0, self.n_cells, BLOCK_LABELS)
+                for block in [rows[lo : lo + BLOCK_LABELS]]
+            )
+        )
+
+    @contextmanager
+    def _writer(
+        self, path: Path, destination: Path, names: Sequence[str], dtype: np.dtype[Any]
+    ) -> Iterator[Writer]:
+        schema = self._file.schema_arrow
+        for name in names:
+            at = schema.get_field_index(name)
+            kind = schema.field(at).type
+            if not (self.pa.types.is_floating(kind) and kind.bit_width >= 32):
+                kind = self.pa.from_numpy_dtype(dtype)
+                schema = schema.set(at, schema.field(at).with_type(kind))
+        group = self._file.metadata.row_group(0)
+        codec = group.column(0).compression
+        most = max(1, GROUP_BYTES // (len(names) * 8))
+        how = {"compression": "none" if codec == "UNCOMPRESSED" else codec}
+        with (
+            # Another reader, because a thread reads coordinates with this one.
+            closing(ParquetFile(self.path)) as others,
+            self._pq.ParquetWriter(path, schema, **how) as target,
+        ):
+            self.check_unchanged()  # or the other columns are of another file
+            writer = _ParquetWriter(others, target, names, min(max(1, group.num_rows), most))
+            yield writer
+            writer.close()
+
+    def _check_rows(self) -> None:
+        """Compare the number of rows with those of all parts of the table."""
+        about = self._file.metadata
+        parts = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        if min(parts, default=0) < 0 or sum(parts) != about.num_rows:
+            raise damaged(self.path, f"{about.num_rows:,} rows, and {sum(parts):,} in its parts")
+
+
+class ParquetRows:
+    """Rows of some columns of numbers; consecutive requests read on where the last one ended."""
+
+    def __init__(self, table: ParquetFile, names: Sequence[str], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = (table.n_cells, len(names)), dtype
+        self._table, self._names = table, list(names)
+        self._source: _Source | None = None
+        self._next = 0
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        lo, hi, _ = rows.indices(self.shape[0])
+        block = np.empty((max(0, hi - lo), self.shape[1]), self.dtype)
+        if self._source is None or lo != self._next:
+            self._source = _Source(self._table, self._names, lo)
+        done = 0
+        for part in self._source.take(len(block)):
+            for j in range(self.shape[1]):
+                values = part.column(j).to_numpy(zero_copy_only=False)
+                block[done : done + part.num_rows, j] = values
+            done += part.num_rows
+        self._next = lo + done
+        return block
+
+
+class _ParquetWriter(Writer):
+    """Writes row groups of new coordinates, and of the other columns as they are in a table."""
+
+    def __init__(self, table: ParquetFile, target: Any, names: Sequence[str], size: int) -> None:
+        self._pa, self._target = table.pa, target
+        self._names, self._size = list(names), size
+        self._others = [name for name in table.columns if name not in set(names)]
+        self._source = _Source(table, self._others)
+        self._parts: list[np.ndarray] = []
+
+    def write(self, lo: int, block: np.ndarray) -> None:
+        """Write rows, starting at row ``lo``; those that do not fill a group are kept."""
+        self._parts.append(block)
+        while sum(map(len, self._parts)) >= self._size:
+            self._write_group(self._size)
+
+    def close(self) -> None:
+        """Write the last rows."""
+        if rest := sum(map(len, self._parts)):
+            self._write_group(rest)
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """Ignore the record: a table cannot hold it."""
+
+    def _write_group(self, n: int) -> None:
+        rows = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
+        self._parts = [rows[n:].copy()] if n < len(rows) else []
+        schema = self._target.schema
+        columns = {
+            name: self._pa.array(
+                np.ascontiguousarray(rows[:n, j], schema.field(name).type.to_pandas_dtype())
+            )
+            for j, name in enumerate(self._names)
+        }
+        if self._others:
+            # Every batch may have its own dictionary of categories.
+            parts = list(self._source.take(n))
+            others = self._pa.Table.from_batches(parts).unify_dictionaries()
+            columns |= {name: others.column(name) for name in self._others}
+        group = [columns[name] for name in schema.names]
+        self._target.write_table(self._pa.table(group, schema=schema), row_group_size=n)
+
+
+class _Source:
+    """Takes any number of rows of some columns, from row ``lo`` on, from batches of other sizes."""
+
+    def __init__(self, table: ParquetFile, names: Sequence[str], lo: int = 0) -> None:
+        self._batches, self._path = table.batches(names, lo, STEP_ROWS), table.path
+        self._rest: Any = None
+
+    def take(self, n: int) -> Iterator[Any]:
+        """Yield the next ``n`` rows in parts."""
+        while n:
+            batch = next(self._batches, None) if self._rest is None else self._rest
+            if batch is None:
+                raise damaged(self._path, f"it ends {n:,} rows too early")
+            part = batch.slice(0, n)
+            n -= part.num_rows
+            self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
+            yield part

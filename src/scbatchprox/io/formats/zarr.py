@@ -20,20 +20,25 @@ from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
 from .base import CellFile, Rows, Writer
-from .elements import stored_obs, stored_record, stored_rows
+from .elements import child, parts_of, stored_obs, stored_record, stored_rows
 from .journal import deferred_signals
-from .stored import child, parts_of
-from .zarr_place import begin, check_store_place, put, restore, sweep
-from .zarr_place import discard as _remove
-from .zarr_result import (
+from .zarr_folder import (
+    RegularFiles,
+    begin,
     check_index,
+    check_store_place,
+    copy_store,
     finish,
     move_in,
+    put,
     ready_of,
+    restore,
     settle,
+    state,
+    sweep,
     write_record,
 )
-from .zarr_tree import RegularFiles, copy_store, state
+from .zarr_folder import discard as _remove
 
 __all__ = ["ZarrFile"]
 
