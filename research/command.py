@@ -19,7 +19,7 @@ __all__ = ["NAMES", "app"]
 #: Experiments, in the order in which ``--all`` runs them. Help shows them before anything is loaded.
 NAMES = (
     "classify", "imbalance", "continual", "cumulative", "molecules", "ablation", "rounds", "planted",
-    "sensitivity", "without_effect",
+    "sensitivity", "without_effect", "federated_rounds",
 )  # fmt: skip
 _DATA, _HOW = "Data", "How"
 

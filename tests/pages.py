@@ -30,7 +30,6 @@ NOT_RUN = {
     r"scbatchprox .*--scheduler tcp:": "needs a running cluster; tests/cli/test_cli_cluster.py has one",
     r"python -m research .*--out docs/results": HOURS,
     r"python -m research --all --quick": "takes minutes; make experiments-quick runs it",
-    r"python -m benchmarks": HOURS,
 }
 #: Words in a block that needs more than the test extra, and the marker of the tests that run it.
 HEAVY = {

@@ -4,6 +4,7 @@ from .ablation import ABLATION
 from .classify import CLASSIFY
 from .evolving import CONTINUAL, CUMULATIVE
 from .experiment import Experiment, Outcome
+from .federated_rounds import FEDERATED_ROUNDS
 from .imbalance import IMBALANCE
 from .molecules import MOLECULES
 from .planted import PLANTED
@@ -19,6 +20,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *(CLASSIFY, IMBALANCE, CONTINUAL, CUMULATIVE, MOLECULES, ABLATION, ROUNDS),
-        *(PLANTED, SENSITIVITY, WITHOUT_EFFECT),
+        *(PLANTED, SENSITIVITY, WITHOUT_EFFECT, FEDERATED_ROUNDS),
     )
 }

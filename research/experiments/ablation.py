@@ -11,13 +11,13 @@ import pandas as pd
 
 from scbatchprox.evaluate.metrics import ilisi
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import dots
 from scbatchprox.targets.moment import MomentTarget
 
 from ..baselines import ROUNDS, SOLVERS, batchprox, unrefined
 from . import paper
 from .classify import ORIGINALS, REAL, SIMULATED
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job
 from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .settings import Settings, choice

@@ -13,11 +13,11 @@ import pandas as pd
 from scbatchprox.errors import MissingExtra
 from scbatchprox.evaluate.metrics import f1_given_batch, neighbourhood_scores, scib, silhouette
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import dots
 
 from ..baselines import CONTROLS, METHODS, ROUNDS
 from . import paper
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job
 from .page import MEANINGS, NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .promises import note, promised

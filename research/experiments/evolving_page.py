@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from scbatchprox.plots.figures import lines
-
 from ..baselines import CONTROLS
 from . import paper
 from .arrival import ArrivalSettings
+from .figures import lines
 from .page import NAMES, SENTENCE_NAMES, Report, summary
 from .settings import Settings
 from .verdict import MARGIN, compare, variants

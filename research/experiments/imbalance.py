@@ -12,10 +12,10 @@ import pandas as pd
 
 from scbatchprox.evaluate.metrics import affected_f1, ilisi, macro_f1
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import dots
 
 from ..baselines import METHODS, POPULATION
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job, Key
 from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .promises import FALL

@@ -12,13 +12,13 @@ import pandas as pd
 
 from scbatchprox.errors import BadFile, BadValue
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import dots
 
 from ..baselines import CONTROLS, METHODS
 from ..datasets import Dataset, load, molecules
 from ..datasets.molecules import read_smiles
 from . import paper
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job
 from .page import NAMES, SENTENCE_NAMES, Report, summary, with_sd
 from .settings import Settings, choice

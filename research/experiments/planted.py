@@ -14,10 +14,9 @@ from scbatchprox.core.checks import some_of
 from scbatchprox.diagnosis.levels import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate.metrics import f1_given_batch, macro_f1, neighbourhood_scores
-from scbatchprox.evaluate.metrics.cells import groups, sample
-from scbatchprox.evaluate.metrics.classification import neighbour_accuracy
+from scbatchprox.evaluate.metrics.cells import embedding, groups, sample
+from scbatchprox.evaluate.metrics.neighbours import Neighbours
 from scbatchprox.kernels.arrays import Floats
-from scbatchprox.kernels.threads import one_thread
 
 from ..baselines import METHODS, POPULATION
 from ..planted import (
@@ -35,7 +34,7 @@ from .journal import Job
 from .page import NO_EFFECT
 from .planted_page import DIAGNOSE, KNOWN, SHIFTS, draw, report
 from .settings import Settings, choice
-from .trial import Trial
+from .trial import Trial, one_thread
 
 __all__ = ["PLANTED", "PlantedSettings"]
 
@@ -182,12 +181,21 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
             "displacement_relative": error / unrefined if unrefined > 0 else float("nan"),
             "relative_error": relative_error(planted, Z),
             "unmoved": float((Z == planted.Z).all()),
-            "neighbour_accuracy": neighbour_accuracy(Z, cell_type),
+            "neighbour_accuracy": _neighbour_accuracy(Z, cell_type),
             "macro_f1": macro_f1(Z, cell_type, seed=seed),
             "f1_given_batch": f1_given_batch(Z, cell_type, batch, seed=seed),
             **neighbourhood_scores(Z, batch, cell_type, planted.Z),
             "seconds": seconds,
         }
+
+
+def _neighbour_accuracy(Z: Floats, cell_type: np.ndarray, k: int = 15) -> float:
+    """Share of cells whose type is the most frequent among their k nearest cells, of any batch."""
+    Z = embedding(Z)
+    types = groups(cell_type, len(Z), "cell type")
+    near = types.codes[Neighbours.of(Z, k).indices]
+    votes = np.stack([(near == t).sum(1) for t in range(types.batches.size)], axis=1)
+    return float((votes.argmax(1) == types.codes).mean())
 
 
 def _without_effect(source: _Source, kind: str, run: int) -> dict[str, float]:

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from scbatchprox.diagnosis.levels import Level
-from scbatchprox.plots.figures import dots
 
 from ..baselines import POPULATION
 from ..planted import KINDS
 from .classify import LATER, REAL
+from .figures import dots
 from .page import MEANINGS, NAMES, NO_EFFECT, Report, summary
 from .promises import FALL
 from .settings import Settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "SHIFTS"),
+    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "OTHER", "SHIFTS"),
     *("draw", "half_of", "harms", "report"),
 ]
 
@@ -42,7 +42,8 @@ HALVES = {
 }
 #: Sets of the second half that were used to choose earlier settings; see docs/populations.md.
 LOOKED_AT = ("cell_lines", "synovium")
-_OTHER = "other data"
+#: Data of neither half.
+OTHER = "other data"
 _SET = ["half", "dataset", "upstream", "condition", "step", "run"]
 _METRICS = [
     *("displacement_error", "displacement_relative", "relative_error", "macro_f1"),
@@ -53,7 +54,7 @@ _METRICS = [
 
 def half_of(dataset: str) -> str:
     """Return the half of a data set, or ``"other data"``."""
-    return next((half for half, names in HALVES.items() if dataset in names), _OTHER)
+    return next((half for half, names in HALVES.items() if dataset in names), OTHER)
 
 
 def harms(sets: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -253,7 +254,7 @@ def _medians(values: pd.Series) -> str:
 def _with_halves(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with a column for the half, sorted by half and kind."""
     rows = rows.assign(half=[half_of(name) for name in rows["dataset"]])
-    order = {name: at for at, name in enumerate([*HALVES, _OTHER, *KINDS])}
+    order = {name: at for at, name in enumerate([*HALVES, OTHER, *KINDS])}
     return rows.sort_values(["half", "condition"], key=lambda x: x.map(order), kind="stable")
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 
 from scbatchprox.evaluate.metrics import scores
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import lines
 
 from ..baselines import CONTROLS, SOLVERS, batchprox
 from .classify import REAL
 from .experiment import Experiment
+from .figures import lines
 from .journal import Job
 from .page import NAMES, Report, summary
 from .settings import Settings, choice

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from scbatchprox.evaluate.metrics import neighbourhood_scores, silhouette
-from scbatchprox.kernels.threads import one_thread
-from scbatchprox.plots.figures import dots
 from scbatchprox.targets.population.settings import PopulationSettings
 from scbatchprox.targets.population.target import PopulationTarget
 
 from ..baselines import POPULATION, batchprox, unrefined
 from .classify import REAL
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job
 from .page import MEANINGS, NAMES, Report
 from .settings import Settings, choice
-from .trial import Trial
+from .trial import Trial, one_thread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from scbatchprox import __version__
 from scbatchprox.evaluate.metrics import macro_f1
@@ -28,6 +29,7 @@ __all__ = [
     "Trial",
     "both_splits",
     "fingerprint_of",
+    "one_thread",
     "sample",
     "subset",
 ]
@@ -205,3 +207,12 @@ def sample(dataset: Dataset, max_cells: int | None, seed: int) -> Dataset:
     size = order.groupby(groups, observed=True).transform("size")
     keep = rank <= np.maximum(5, np.round(size * max_cells / len(obs)))
     return subset(dataset, keep.to_numpy())
+
+
+def one_thread() -> Any:
+    """Return a context in which linear algebra and scikit-learn's loops use one thread.
+
+    For many searches among a few hundred cells: on a busy machine the neighbours of 400 cells took 37 ms
+    with two threads and 2 ms with one.
+    """
+    return threadpool_limits(limits=1)

@@ -12,12 +12,12 @@ import pandas as pd
 from scbatchprox.evaluate.metrics import f1_given_batch, leave_one_batch_out_f1, macro_f1
 from scbatchprox.evaluate.metrics import mixing_within_types as mixing
 from scbatchprox.kernels.threads import one_blas_thread
-from scbatchprox.plots.figures import dots
 
 from ..baselines import METHODS
 from ..datasets.presets import WITHOUT
 from . import paper
 from .experiment import Experiment
+from .figures import dots
 from .journal import Job
 from .page import MEANINGS, NAMES, NO_EFFECT, Report, summary, with_sd
 from .settings import Settings, choice

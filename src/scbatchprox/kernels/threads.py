@@ -26,7 +26,6 @@ __all__ = [
     "get_num_threads",
     "one_blas_thread",
     "one_numpy_thread",
-    "one_thread",
     "parallel_map",
     "set_num_threads",
 ]
@@ -101,15 +100,6 @@ def one_blas_thread() -> Any:
     0.4. Threads may enter and leave this context in any order.
     """
     return threadpool_limits(limits=1, user_api="blas")
-
-
-def one_thread() -> Any:
-    """Return a context in which linear algebra and scikit-learn's loops use one thread.
-
-    For many searches among a few hundred cells: on a busy machine the neighbours of 400 cells took 37 ms
-    with two threads and 2 ms with one.
-    """
-    return threadpool_limits(limits=1)
 
 
 def one_numpy_thread() -> Any:

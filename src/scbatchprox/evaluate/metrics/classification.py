@@ -16,12 +16,8 @@ from ...errors import BadValue
 from ...kernels.arrays import Ints
 from ...kernels.threads import one_blas_thread
 from .cells import embedding, groups
-from .neighbours import Neighbours
 
-__all__ = [
-    *("affected_f1", "f1_given_batch", "leave_one_batch_out_f1"),
-    *("macro_f1", "neighbour_accuracy"),
-]
+__all__ = ["affected_f1", "f1_given_batch", "leave_one_batch_out_f1", "macro_f1"]
 
 #: With more coefficients than this, lbfgs is faster than Newton steps, whose cost is cubic in them.
 _NEWTON = 2000
@@ -142,15 +138,6 @@ def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -
         truth, predicted = types.codes[test], voters.predict(Z[test])
         scores.append(f1_score(truth, predicted, labels=np.unique(truth), average="macro"))
     return float(np.mean(scores)) if scores else float("nan")
-
-
-def neighbour_accuracy(Z: Any, cell_type: Any, *, k: int = 15) -> float:
-    """Share of cells whose type is the most frequent among their k nearest cells, of any batch."""
-    Z = embedding(Z)
-    types = groups(cell_type, len(Z), "cell type")
-    near = types.codes[Neighbours.of(Z, k).indices]
-    votes = np.stack([(near == t).sum(1) for t in range(types.batches.size)], axis=1)
-    return float((votes.argmax(1) == types.codes).mean())
 
 
 def _macro_f1(held_out: tuple[Ints, Ints, list[Any]] | None) -> float:

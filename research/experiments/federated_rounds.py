@@ -1,41 +1,38 @@
-"""How few sums the federated population target needs, and what populations of 20 cells cost.
-
-Writes ``federated_rounds.md``: ``python -m benchmarks.federated_rounds --out docs/results``.
-"""
+"""How few sums the federated population target needs, and what populations of 20 cells cost."""
 
 from __future__ import annotations
 
-import argparse
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from research.baselines import POPULATION
-from research.experiments.classify import REAL
-from research.experiments.experiment import Experiment
-from research.experiments.journal import Job, digest
-from research.experiments.page import MEANINGS, NAMES, Report, with_sd
-from research.experiments.planted_page import HALVES, half_of
-from research.experiments.runner import run
-from research.experiments.settings import Settings, choice
-from research.experiments.trial import Trial
-from scbatchprox import BatchProx, PopulationTarget
+from scbatchprox.api.estimator import BatchProx
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.evaluate.metrics import neighbourhood_scores, silhouette
-from scbatchprox.kernels.threads import one_thread
-from scbatchprox.plots.figures import dots
 from scbatchprox.targets.population.dissolve import dissolved
 from scbatchprox.targets.population.settings import PopulationSettings
 from scbatchprox.targets.population.target import ROUNDS as TARGET_ROUNDS
+from scbatchprox.targets.population.target import PopulationTarget
+
+from ..baselines import POPULATION
+from .classify import REAL
+from .experiment import Experiment
+from .figures import dots
+from .journal import Job, digest
+from .page import MEANINGS, NAMES, Report
+from .planted_page import HALVES, OTHER, half_of
+from .settings import Settings, choice
+from .trial import Trial, one_thread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+__all__ = ["FEDERATED_ROUNDS", "FederatedRoundsSettings"]
 
 SCORES = (
     *("lobo_f1", "ilisi_30", "mixing_within_types", "silhouette", "over_correction"),
@@ -71,7 +68,7 @@ POPULATIONS = {
 
 
 @dataclass(frozen=True)
-class RoundsSettings(Settings):
+class FederatedRoundsSettings(Settings):
     """Settings of the experiment."""
 
     data: tuple[str, ...] = choice(tuple(sorted(REAL)))
@@ -139,19 +136,25 @@ def _table(wide: pd.DataFrame, half: str, names: list[str], first: str) -> pd.Da
             most = str(few) if few == many else f"{few} to {many}"
         line: dict[str, str] = {"variant": name, first: most}
         line |= {
-            score: with_sd(found[score].mean(), found[score].std(ddof=1)) if score == "lobo_f1"
-            else f"{found[score].mean():.3f}" for score in SCORES
+            score: _spread(found[score]) if score == "lobo_f1" else f"{found[score].mean():.3f}"
+            for score in SCORES
         }  # fmt: skip
         change = found["lobo_f1"] - usual
-        line["F1 - default"] = with_sd(change.mean(), change.std(ddof=1))
+        line["F1 - default"] = _spread(change)
         line["worst F1 - unrefined"] = f"{(found['lobo_f1'] - before).min():+.3f}"
         lines.append(line)
     return pd.DataFrame(lines).rename(columns=NAMES)
 
 
+def _spread(values: pd.Series, sign: str = "") -> str:
+    """Return the mean, and the standard deviation of more than one value."""
+    sd = f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{values.mean():{sign}.3f}{sd}"
+
+
 def _report(rows: pd.DataFrame, settings: Settings) -> Report:
     wide = _wide(rows)
-    halves = [half for half in HALVES if (wide["half"] == half).any()]
+    halves = [half for half in (*HALVES, OTHER) if (wide["half"] == half).any()]
     tables = {}
     for half in halves:
         tables[f"Number of sums, {half} sets"] = _table(wide, half, [UNREFINED, *ROUNDS], "sums")
@@ -166,7 +169,7 @@ def _report(rows: pd.DataFrame, settings: Settings) -> Report:
         ours, usual = (part.xs(which, level="condition") for which in (name, DEFAULT))
         change = ours[list(SCORES)] - usual[list(SCORES)]
         said = ", ".join(
-            f"{NAMES[score]} {change[score].mean():+.3f} ± {change[score].std(ddof=1):.3f}"
+            f"{NAMES[score]} {_spread(change[score], '+')}"
             for score in ("lobo_f1", "mixing_within_types", "over_correction")
         )
         sums = ours["sums"].max()
@@ -201,35 +204,14 @@ def _draw(rows: pd.DataFrame) -> Figure:
     return dots(merged, xlabel=xlabel, y="condition", panel="panel", names=NAMES)
 
 
-EXPERIMENT = Experiment(
+FEDERATED_ROUNDS = Experiment(
     name="federated_rounds",
     title="Federated registration: how few sums, and how small populations",
     question="How many sums does a federated fit of the population target need, and what does it cost that "
     "populations have at least 20 cells?",
-    settings=RoundsSettings(),
-    quick={},
+    settings=FederatedRoundsSettings(),
+    quick={"data": ("sim_balanced2", "sc_mixology"), "max_cells": 400},
     jobs=_jobs,
     report=_report,
     draw=_draw,
 )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.federated_rounds")
-    parser.add_argument("--out", default="docs/results")
-    parser.add_argument("--data", nargs="*", help="names of data sets; default: all real ones")
-    given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO)
-    settings = RoundsSettings()
-    if given.data:
-        settings = replace(settings, data=tuple(given.data))
-    command = "python -m benchmarks.federated_rounds --out docs/results"
-    run(EXPERIMENT, settings, given.out, command=command, progress=_progress)
-
-
-def _progress(what: str, done: int, total: int) -> None:
-    print(f"{what}: {done} of {total}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from .canvas import COLOURS, new_figure
+from scbatchprox.plots.canvas import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

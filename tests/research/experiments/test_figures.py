@@ -6,7 +6,7 @@ import pytest
 
 @pytest.mark.parametrize("n_methods", [1, 4, 7])
 def test_a_legend_of_long_names_stays_within_the_picture(n_methods):
-    from scbatchprox.plots.figures import lines
+    from research.experiments.figures import lines
 
     names = [f"scBatchProx population refit {m}" for m in range(n_methods)]
     rows = pd.DataFrame(
