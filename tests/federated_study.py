@@ -64,19 +64,18 @@ def own_of(moments):
 def run(site, plan, moments, rounds=1, confirmed=True, **options):
     """One site answers a plan; the sums of moments, repeated in every round."""
 
-    def kind():
+    def kind(add_up):
         for _ in range(rounds):
-            pooled = yield from pooled_moments(moments)
+            pooled = pooled_moments(moments, add_up)
         return pooled
 
     confirmed = plan.fingerprint if confirmed is True else confirmed
-    return site.run(plan, kind(), own_of(moments), confirmed=confirmed, **options)
+    return site.run(plan, kind, own_of(moments), confirmed=confirmed, **options)
 
 
 def numbers(values, fixed):
     """A kind of one round that adds some numbers."""
-    totals = yield Addends(values, fixed)
-    return totals
+    return lambda add_up: add_up(Addends(values, fixed))
 
 
 def own_moments(rng, names=NAMES, sizes=(40, 25), d=D):

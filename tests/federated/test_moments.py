@@ -1,11 +1,14 @@
 """Sums over sites give the fit to the cells of all sites."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data import make_cells
+from in_step import in_process
 from scbatchprox import BatchProx
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments
@@ -13,7 +16,7 @@ from scbatchprox.errors import BadValue
 from scbatchprox.federated.fixed import WIDE
 from scbatchprox.federated.kinds.moments import pooled_moments
 from scbatchprox.federated.kinds.refine import refine
-from scbatchprox.federated.rounds import Addends, Totals, in_process
+from scbatchprox.federated.rounds import Addends, Totals
 from scbatchprox.federated.work import _of_site
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
@@ -55,7 +58,9 @@ def test_any_split_over_sites_is_the_fit_to_all_cells(study, offset, rounds):
     c, site_of_batch, names = cells_of(study, offset)
     sites = np.unique(site_of_batch)
     owns = [own_of(c, site_of_batch, names, site) for site in sites.tolist()]
-    fitted = in_process([refine(own, BatchProx(rounds=rounds, target="moment")) for own in owns])
+    fitted = in_process([
+        partial(refine, own, BatchProx(rounds=rounds, target="moment")) for own in owns
+    ])  # fmt: skip
 
     whole = np.char.add(np.char.add(site_of_batch, "/"), names)[c.codes]
     central = BatchProx(rounds=rounds, target="moment").fit(c.Z, batch=whole)
@@ -79,7 +84,7 @@ def test_any_split_over_sites_is_the_fit_to_all_cells(study, offset, rounds):
 def test_all_sites_have_the_moments_of_all_cells(study, offset):
     c, site_of_batch, names = cells_of(study, offset)
     owns = [own_of(c, site_of_batch, names, site) for site in np.unique(site_of_batch).tolist()]
-    pooled = in_process([pooled_moments(own) for own in owns])
+    pooled = in_process([partial(pooled_moments, own) for own in owns])
     exact = c.Z.astype(np.longdouble)
     for found in pooled:
         spread = c.Z.std(0)
@@ -116,15 +121,17 @@ def test_names_cannot_be_made_to_agree():
 )
 def test_sums_that_cannot_be(values):
     own = Moments.of(np.zeros((10, 1)), np.zeros(10))
-    kind = pooled_moments(own)
-    assert isinstance(next(kind), Addends)
+
+    def add_up(addends):
+        assert isinstance(addends, Addends)
+        return Totals(WIDE, WIDE.encoded(values))
+
     with pytest.raises(BadValue, match="Expected whole numbers of cells and batches"):
-        kind.send(Totals(WIDE, WIDE.encoded(values)))
+        pooled_moments(own, add_up)
 
 
 def test_false_sums_are_not_larger_than_own_ones(rng):
     own = Moments.of(rng.normal(size=(50, 2)), np.zeros(50))
-    kind = refine(own, BatchProx(target="moment"))
-    next(kind)
+    false = Totals(WIDE, WIDE.encoded([49, 1, 0, 0, 1, 1]))
     with pytest.raises(BadValue, match="Expected sums over all cells, including the 50"):
-        kind.send(Totals(WIDE, WIDE.encoded([49, 1, 0, 0, 1, 1])))
+        refine(own, BatchProx(target="moment"), lambda _: false)

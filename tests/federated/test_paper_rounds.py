@@ -5,6 +5,7 @@ The result must be that of the local solvers, which see all cells.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import oracles
 from adam_copies import client
 from data import make_cells
+from in_step import in_process
 from scbatchprox import Adam, BatchProx, MomentTarget
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments, Pooled
@@ -19,7 +21,6 @@ from scbatchprox.core.problem import Problem, Weights
 from scbatchprox.core.solvers.adam import Own
 from scbatchprox.core.target import Target
 from scbatchprox.federated.kinds.moments import pooled_moments
-from scbatchprox.federated.rounds import in_process
 
 SIZES = [(300, 41), (257,), (60, 33, 20), (90,)]
 ROUNDS = 3
@@ -53,7 +54,7 @@ def hospitals(rng, d=4, offset=0.0):
         for mine in [np.char.startswith(labels, prefix)]
     ]
     for site, pooled in zip(
-        found, in_process([pooled_moments(site.moments) for site in found]), strict=True
+        found, in_process([partial(pooled_moments, site.moments) for site in found]), strict=True
     ):
         site.pooled = pooled
     return c.Z, labels, found

@@ -292,6 +292,7 @@ def test_a_site_with_another_secret_spoils_the_sum(study, moments):
     forged(study.sites["south"], path, body=bytes(len(Message.read(path).body)))
     with pytest.raises(BadValue, match="Expected masks that cancel in round 0"):
         finish(study, plan, moments)
+    assert not (study.shared / "codes").exists()  # the cells of this site are not the cause
 
 
 # --- private files ---------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """The population target at several sites equals the fit to all cells in one place."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from in_step import in_process
 from scbatchprox import BatchProx, Moments, PopulationSettings, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.evidence import Decision
@@ -10,7 +13,6 @@ from scbatchprox.core.labels import Labels
 from scbatchprox.federated.fixed import Fixed
 from scbatchprox.federated.kinds.population import ROUND
 from scbatchprox.federated.kinds.refine import refine
-from scbatchprox.federated.rounds import in_process
 from scbatchprox.targets.population.dissolve import dissolved
 
 DEFAULT = PopulationTarget()
@@ -55,20 +57,26 @@ def described(Z, batch, target=DEFAULT, min_cells=20):
 
 def seen(site, given):
     """The same site; what it gives is remembered."""
-    answer = None
-    while True:
-        try:
-            addends = next(site) if answer is None else site.send(answer)
-        except StopIteration as end:
-            return end.value
-        given.append(addends)
-        answer = yield addends
+
+    def watched(add_up):
+        def remembered(addends):
+            given.append(addends)
+            return add_up(addends)
+
+        return site(remembered)
+
+    return watched
 
 
 def at_sites(own, sites, given=None, min_cells=20, **options):
     """The models that sites fit together; ``given`` is what the first of them gives."""
     kinds = [
-        refine(own.select(site), BatchProx(**{"target": "moment"} | options), min_cells)
+        partial(
+            refine,
+            own.select(site),
+            BatchProx(**{"target": "moment"} | options),
+            min_cells=min_cells,
+        )
         for site in sites
     ]
     if given is not None:

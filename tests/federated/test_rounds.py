@@ -5,19 +5,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from in_step import in_process
 from scbatchprox.errors import BadValue
 from scbatchprox.federated.fixed import WIDE, Fixed
-from scbatchprox.federated.rounds import Addends, in_process
+from scbatchprox.federated.rounds import Addends
 
 
 def powers(own, rounds, fixed=WIDE):
     """Each round adds a number that depends on the sum before."""
-    known = [Fraction(1)]
-    for _ in range(rounds):
-        totals = yield Addends([own * known[-1], 1], fixed)
-        value, sites = totals.fractions()
-        known.append(value / sites)
-    return known
+
+    def kind(add_up):
+        known = [Fraction(1)]
+        for _ in range(rounds):
+            value, sites = add_up(Addends([own * known[-1], 1], fixed)).fractions()
+            known.append(value / sites)
+        return known
+
+    return kind
 
 
 def test_every_site_has_the_same_sums_in_every_round():
@@ -34,8 +38,7 @@ def test_sums_do_not_depend_on_the_order_of_sites(rng):
     parts = [rng.normal(size=5) * 10.0 ** rng.integers(-20, 20, 5) for _ in range(7)]
 
     def site(values):
-        totals = yield Addends(values, WIDE)
-        return totals.floats()
+        return lambda add_up: add_up(Addends(values, WIDE)).floats()
 
     forward = in_process([site(part) for part in parts])
     backward = in_process([site(part) for part in reversed(parts)])

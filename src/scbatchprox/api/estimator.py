@@ -17,7 +17,7 @@ from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.checks import check_out, is_numeric, one_of, warn_user
 from ..core.evidence import Evidence, Trace
-from ..core.exchange import Exchange, Rounds, driven, itself
+from ..core.exchange import Exchange, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
@@ -220,12 +220,8 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         The rows equal those of a :meth:`fit` to the cells of all batches. The moment target needs nothing
         else. The population target needs more sums, which ``exchange`` adds up: it takes the sums (n,) of
-        these batches, and returns those over all batches.
+        these batches, and returns those over all batches. It may raise to stop the fit.
         """
-        return driven(self.fit_in_rounds(own, pooled), exchange)
-
-    def fit_in_rounds(self, own: Moments, pooled: Pooled) -> Rounds[Self]:
-        """As :meth:`fit_pooled`, but sums are yielded, and those over all batches are to be sent."""
         if pooled.mean.shape != (own.n_dims,):
             raise BadValue(
                 f"Expected sums over cells with {own.n_dims} coordinates, as in these batches, found "
@@ -236,7 +232,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"Expected sums over all cells, including the {own.n_cells} in these {own.batches.size} "
                 f"batches, found {pooled.n_cells} cells in {pooled.n_batches} batches."
             )
-        fit = yield from Fit.rounds(self._method(), own, pooled=pooled)
+        fit = Fit.of(self._method(), own, pooled=pooled, exchange=exchange)
         self._set_n_dims(own.n_dims)
         return self._set_fit(fit)
 

@@ -23,7 +23,7 @@ from ..errors import BadValue, Parameter
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
 from .evidence import Evidence, Trace
-from .exchange import Rounds, alone
+from .exchange import Exchange, itself
 from .moments import Moments, Pooled
 from .problem import Problem, Weights
 from .rows import RowMap
@@ -83,14 +83,15 @@ class Method:
         moments: Moments,
         cells: Visited | None = None,
         pooled: Pooled | None = None,
-    ) -> Rounds[tuple[Adapter, Solution, Aim]]:
+        exchange: Exchange = itself,
+    ) -> tuple[Adapter, Solution, Aim]:
         """Fit batches together; return the adapter, the solution, and what the target found.
 
         ``cells`` are for solvers that visit the cells again. ``pooled`` describes all batches, if
-        ``moments`` are those of some of them.
+        ``moments`` are those of some of them, and ``exchange`` adds up other sums over all.
         """
         self.rule.check(moments)
-        aim = yield from self.rule.aim(moments, self.weights, self.rounds, pooled)
+        aim = self.rule.aim(moments, self.weights, self.rounds, pooled, exchange)
         among = () if pooled is None else (pooled.n_cells, pooled.n_batches)
         rows = self.rule.rows(moments)
         solution = self._solution(rows, aim, among, cells)
@@ -210,24 +211,14 @@ class Fit(Facts):
         moments: Moments,
         cells: Visited | None = None,
         pooled: Pooled | None = None,
+        exchange: Exchange = itself,
     ) -> Fit:
-        """Fit batches together: they are the reference."""
-        return alone(cls.rounds(method, moments, cells, pooled))
+        """Fit batches together: they are the reference.
 
-    @classmethod
-    def rounds(
-        cls,
-        method: Method,
-        moments: Moments,
-        cells: Visited | None = None,
-        pooled: Pooled | None = None,
-    ) -> Rounds[Fit]:
-        """As :meth:`of`, for some of the batches: sums over these are yielded, and those over all are sent.
-
-        ``pooled`` describes all batches.
+        If they are some of its batches, ``pooled`` describes all, and ``exchange`` adds up sums over all.
         """
         check_cells_in_every_batch(moments)
-        adapter, solution, aim = yield from method.together(moments, cells, pooled)
+        adapter, solution, aim = method.together(moments, cells, pooled, exchange)
         return cls(
             method,
             moments,

@@ -11,7 +11,7 @@ from ..kernels.arrays import Ints
 from .adapter import Adapter
 from .anchors import Anchors
 from .evidence import Evidence, Trace
-from .exchange import Rounds
+from .exchange import Exchange, itself
 from .labels import Labels
 from .moments import Moments, Pooled
 from .problem import Target, Weights
@@ -90,12 +90,17 @@ class TargetRule(Protocol):
         ...
 
     def aim(
-        self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
-    ) -> Rounds[Aim]:
+        self,
+        moments: Moments,
+        weights: Weights,
+        rounds: int | None,
+        pooled: Pooled | None = None,
+        exchange: Exchange = itself,
+    ) -> Aim:
         """Return the target of every row of batches that are fitted together.
 
-        ``pooled`` describes all batches, if ``moments`` are those of some of them. Other sums over all
-        batches that the target needs are yielded.
+        ``pooled`` describes all batches, if ``moments`` are those of some of them. ``exchange`` adds up
+        other sums over all batches that the target needs.
         """
         ...
 

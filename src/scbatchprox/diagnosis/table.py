@@ -12,7 +12,6 @@ import pandas as pd
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.evidence import Decision, Evidence
-from ..core.exchange import alone
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
@@ -117,7 +116,7 @@ def composition_of(found: Evidence, n_cells: Ints) -> Floats:
 
 
 def _aimed(rule: PopulationTarget, populations: Moments) -> Evidence:
-    found = alone(rule.aim(populations, Weights(), rule.default_rounds)).evidence
+    found = rule.aim(populations, Weights(), rule.default_rounds).evidence
     assert found is not None
     return found
 

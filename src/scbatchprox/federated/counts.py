@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,9 @@ def _kind(
         raise _unknown(plan)
     listed = np.array(names, dtype=object)
     if plan.kind == "genes":
-        return genes(counts, listed, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
-    return pca(
+        return partial(genes, counts, listed, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
+    return partial(
+        pca,
         counts,
         listed,
         n_components=_number(plan, "n_components"),

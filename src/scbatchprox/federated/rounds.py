@@ -1,18 +1,16 @@
-"""Rounds of sums over sites: what a site gives, what it receives, and all sites in one process."""
+"""Rounds of sums over sites: what a site gives, and what it receives."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from typing import TypeVar
 
-from ..errors import BadValue
 from ..kernels.arrays import Floats
 from .fixed import Fixed, Limbs
 
-__all__ = ["Addends", "Kind", "Totals", "in_process"]
+__all__ = ["AddUp", "Addends", "Kind", "Totals"]
 
 T = TypeVar("T")
 
@@ -54,26 +52,7 @@ class Totals:
         return self.fixed.fractions(self.limbs)
 
 
-#: A kind of sum: yields what a site adds in each round, is sent the sums, and returns its result.
-Kind = Generator[Addends, Totals, T]
-
-
-def in_process(sites: Sequence[Kind[T]]) -> list[T]:
-    """Run all sites together in this process, without masks; return the result of each."""
-    results: dict[int, T] = {}
-    answers: list[Totals | None] = [None] * len(sites)
-    while True:
-        given: list[Addends] = []
-        for i, site in enumerate(sites):
-            try:
-                answer = answers[i]
-                given.append(next(site) if answer is None else site.send(answer))
-            except StopIteration as stop:
-                results[i] = stop.value
-        if len(results) == len(sites):
-            return [results[i] for i in range(len(sites))]
-        if results or len({(part.fixed, len(part.values)) for part in given}) > 1:
-            raise BadValue("Expected all sites in the same round, found some in another.")
-        fixed = given[0].fixed
-        total = Totals(fixed, reduce(fixed.added, (part.limbs for part in given)))
-        answers = [total] * len(sites)
+#: Takes what a site adds in a round, and returns the sums over all sites; it may raise to stop.
+AddUp = Callable[[Addends], Totals]
+#: A kind of sum: a computation of a site whose rounds are added up.
+Kind = Callable[[AddUp], T]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from .masks import masked
 from .messages import Message
 from .names import check_name
 from .plan import Plan
-from .rounds import Addends, Totals
+from .rounds import Addends, Kind, Totals
 
 __all__ = ["CODES", "Site", "Waiting"]
 
@@ -42,6 +42,13 @@ class Waiting:
 
     round: int
     missing: tuple[str, ...]
+
+
+class _Stopped(Exception):
+    """Ends a computation at a round that cannot be combined yet."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self.waiting = waiting
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,7 @@ class Site:
     def run(
         self,
         plan: Plan,
-        kind: Generator[Addends, Totals, T],
+        kind: Kind[T],
         own: Own,
         *,
         confirmed: str | None,
@@ -159,45 +166,35 @@ class Site:
     ) -> T | Waiting:
         """Answer rounds of a plan until one cannot be combined, and return that or the result.
 
-        ``confirmed`` and ``accepted`` are those of :meth:`check`. Rounds that are known are replayed.
+        ``confirmed`` and ``accepted`` are those of :meth:`check`. ``kind`` is started from the beginning, and
+        given the sums of rounds that are known.
         ``own`` are hashes of this site's numbers. ``wait`` is called with a round that is not complete;
         ``True`` means to look again.
         """
         self.check(plan, confirmed, accepted=accepted)
+        state, number, computing = "", 0, True
+
+        def add_up(addends: Addends) -> Totals:
+            nonlocal state, number, computing
+            computing = False
+            totals = self._round(plan, number, state, addends, own, permitted, wait)
+            progress("rounds", number + 1, number + 1)
+            number += 1
+            state = hashlib.sha256(state.encode() + totals.limbs.tobytes()).hexdigest()
+            computing = True
+            return totals
+
         with self.ledger.held():
-            answer, state, number = None, "", 0
-            while True:
-                try:
-                    addends = next(kind) if answer is None else kind.send(answer)
-                except StopIteration as stop:
-                    result: T = stop.value
-                    self.ledger.conclude(plan, state)
-                    return result
-                except InputError:  # this site does not answer what it was asked for
+            try:
+                result = kind(add_up)
+            except _Stopped as stopped:
+                return stopped.waiting
+            except InputError:
+                if computing:  # this site does not answer what it was asked for
                     self.tell(plan, "cells")
-                    raise
-                message = self.ledger.given(plan, number, self.keys.card)
-                if message is None:
-                    message = self._answer(plan, number, state, addends, own, permitted=permitted)
-                elif number == 0:
-                    self.ledger.enter(
-                        Answer.to(plan, own), permitted=permitted
-                    )  # with the same cells
-                if message.header["state"] != state:
-                    raise BadValue(
-                        f"Expected the sums that round {number} was answered for, found others: messages "
-                        f"in the folder were changed since."
-                    )
-                self.folder.publish(self._place(plan, number, self.name), message)
-                count = message.header["count"]
-                while isinstance(
-                    found := self._combined(plan, number, state, addends, count), Waiting
-                ):
-                    if not wait(found):
-                        return found
-                progress("rounds", number + 1, number + 1)
-                answer, number = found, number + 1
-                state = hashlib.sha256(state.encode() + found.limbs.tobytes()).hexdigest()
+                raise
+            self.ledger.conclude(plan, state)
+            return result
 
     def refuse(self, plan: Plan, code: str) -> None:
         """Publish, by a code only, that this site does not answer."""
@@ -210,6 +207,34 @@ class Site:
         """As :meth:`refuse`, if that is possible: the operator must see why, whatever the folder holds."""
         with suppress(InputError, OSError):
             self.refuse(plan, code)
+
+    def _round(
+        self,
+        plan: Plan,
+        number: int,
+        state: str,
+        addends: Addends,
+        own: Own,
+        permitted: bool,
+        wait: Callable[[Waiting], bool],
+    ) -> Totals:
+        """Give what this site adds in a round, or has given before, and return the sums of all sites."""
+        message = self.ledger.given(plan, number, self.keys.card)
+        if message is None:
+            message = self._answer(plan, number, state, addends, own, permitted=permitted)
+        elif number == 0:
+            self.ledger.enter(Answer.to(plan, own), permitted=permitted)  # with the same cells
+        if message.header["state"] != state:
+            raise BadValue(
+                f"Expected the sums that round {number} was answered for, found others: messages in the "
+                f"folder were changed since."
+            )
+        self.folder.publish(self._place(plan, number, self.name), message)
+        count = message.header["count"]
+        while isinstance(found := self._combined(plan, number, state, addends, count), Waiting):
+            if not wait(found):
+                raise _Stopped(found)
+        return found
 
     def _answer(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def contribute(
         hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
         found = site.run(
             plan,
-            refine(own, model, _least(plan, min_cells)),
+            partial(refine, own, model, min_cells=_least(plan, min_cells)),
             hashes,
             confirmed=confirmed,
             accepted=accepted,

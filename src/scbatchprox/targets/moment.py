@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..core.checks import check_number
-from ..core.exchange import Rounds
+from ..core.exchange import Exchange, itself
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
 from ..core.problem import Target, Weights
@@ -97,9 +97,12 @@ class MomentTarget(Changed):
         weights: Weights | None = None,
         rounds: int | None = None,
         pooled: Pooled | None = None,
-    ) -> Rounds[Aim]:
-        """Return the target of batches that are fitted together; the solver uses weights and rounds."""
-        yield from ()  # ``pooled`` has all sums
+        exchange: Exchange = itself,
+    ) -> Aim:
+        """Return the target of batches that are fitted together; the solver uses weights and rounds.
+
+        ``pooled`` has all sums that it needs: nothing is exchanged.
+        """
         return Aim(self(moments, pooled))
 
     def join(

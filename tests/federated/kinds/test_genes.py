@@ -1,6 +1,7 @@
 """Highly variable genes of all sites: equal to those of all cells together, by definition and by scanpy."""
 
 import hashlib
+from functools import partial
 
 import anndata as ad
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from counts_of_sites import BATCHES, GENES, counts, simulated, sites
+from in_step import in_process
 from scbatchprox.errors import BadValue
 from scbatchprox.federated.kinds.genes import gene_hash, gene_list, genes
-from scbatchprox.federated.rounds import in_process
 from scbatchprox.upstream.counts import Counts
 from upstream_data import more_genes, most_variable, with_counts
 
@@ -23,7 +24,7 @@ def cells():
 def chosen(parts, names=GENES, **options):
     """Return the choice of genes of each site."""
     options = {"n_hvgs": 25, **options}
-    return in_process([genes(counts(part), names, **options) for part in parts])
+    return in_process([partial(genes, counts(part), names, **options) for part in parts])
 
 
 def with_few_counts(part):
@@ -82,8 +83,9 @@ def test_batches_are_added(cells):
     parts = sites(cells, 3)
     numbers = [part.obs["batch"].nunique() for part in parts]
     assert chosen(parts)[0].n_batches == sum(numbers)
-    alone = [genes(Counts.of(part), GENES, n_hvgs=25) for part in parts]  # without labels: one each
-    assert in_process(alone)[0].n_batches == 3
+    # Without labels: one each.
+    unlabelled = [partial(genes, Counts.of(part), GENES, n_hvgs=25) for part in parts]
+    assert in_process(unlabelled)[0].n_batches == 3
 
 
 def test_a_site_with_one_batch(cells):
@@ -157,17 +159,16 @@ def test_a_round_with_a_known_sum_reads_no_counts(cells, monkeypatch):
     parts, known = sites(cells, 3), []
 
     def watched(part):
-        kind = genes(counts(part), GENES, n_hvgs=25)
-        known.append((yield next(kind)))
-        return result(kind, known[-1])
+        def kind(add_up):
+            def remembered(addends):
+                known.append(add_up(addends))
+                return known[-1]
 
-    def result(kind, total):
-        with pytest.raises(StopIteration) as stop:
-            kind.send(total)
-        return stop.value.value
+            return genes(counts(part), GENES, remembered, n_hvgs=25)
+
+        return kind
 
     found = in_process([watched(part) for part in parts])
     monkeypatch.setattr(Counts, "blocks", None)
-    again = genes(counts(parts[0]), GENES, n_hvgs=25)
-    next(again)
-    assert list(result(again, known[0]).chosen) == list(found[0].chosen)
+    again = genes(counts(parts[0]), GENES, lambda _: known[0], n_hvgs=25)
+    assert list(again.chosen) == list(found[0].chosen)

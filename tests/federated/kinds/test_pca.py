@@ -1,16 +1,18 @@
 """A PCA of all sites: equal to that of all cells together, and refused where its sums would reveal cells."""
 
 from contextlib import ExitStack
+from functools import partial
+from itertools import count
 
 import numpy as np
 import pytest
 
 from counts_of_sites import BATCHES, GENES, counts, simulated, sites
+from in_step import in_process
 from scbatchprox.core.moments import Moments
 from scbatchprox.errors import BadValue
 from scbatchprox.federated.kinds import pca as module
 from scbatchprox.federated.kinds.pca import check_published, pca, products_format
-from scbatchprox.federated.rounds import in_process
 from scbatchprox.upstream import PCAUpstream, load
 from scbatchprox.upstream.on_disk import open_counts
 from upstream_data import K, dense, logged, store, with_counts
@@ -24,7 +26,23 @@ def cells():
 def fitted(parts, names=GENES, **options):
     """Return the result of each site."""
     options = {"n_components": K, "n_hvgs": 40, **options}
-    return in_process([pca(counts(part), names, **options) for part in parts])
+    return in_process([partial(pca, counts(part), names, **options) for part in parts])
+
+
+def changed(kind, after):
+    """The same site; ``after(number)`` is called when it knows the sum of a round."""
+
+    def watched(add_up):
+        rounds = count()
+
+        def then(addends):
+            total = add_up(addends)
+            after(next(rounds))
+            return total
+
+        return kind(then)
+
+    return watched
 
 
 def central(cells, used):
@@ -114,7 +132,14 @@ class TestEquality:
         with ExitStack() as stack:
             own = [stack.enter_context(open_counts(path, batch_key="batch")) for path in paths]
             kinds = [
-                pca(one, GENES, n_components=K, n_hvgs=40, progress=lambda *at: seen.append(at))
+                partial(
+                    pca,
+                    one,
+                    GENES,
+                    n_components=K,
+                    n_hvgs=40,
+                    progress=lambda *at: seen.append(at),
+                )
                 for one in own
             ]
             found = in_process(kinds)[0].upstream
@@ -138,11 +163,14 @@ class TestRefused:
         rounds = []
 
         def watched(part):
-            kind = pca(counts(part), GENES, n_components=K, n_hvgs=80, min_cells=1)
-            addends = next(kind)
-            while True:
-                rounds.append(len(addends.values))
-                addends = kind.send((yield addends))
+            def kind(add_up):
+                def counted(addends):
+                    rounds.append(len(addends.values))
+                    return add_up(addends)
+
+                return pca(counts(part), GENES, counted, n_components=K, n_hvgs=80, min_cells=1)
+
+            return kind
 
         with pytest.raises(BadValue, match="found 75 cells of all sites and 80 genes.*fewer genes"):
             in_process([watched(part) for part in parts])
@@ -199,9 +227,9 @@ class TestRefused:
         ],
     )
     def test_bad_parameters_before_the_first_sum(self, cells, options, message):
-        kind = pca(counts(cells), GENES, **{"n_components": K, "n_hvgs": 40, **options})
+        options = {"n_components": K, "n_hvgs": 40, **options}
         with pytest.raises(BadValue, match=message):
-            next(kind)
+            pca(counts(cells), GENES, None, **options)
 
     def test_too_many_genes_for_a_message(self, cells, monkeypatch):
         monkeypatch.setattr(module, "MOST_GENES", 39)
@@ -210,37 +238,32 @@ class TestRefused:
 
     def test_cells_that_change_between_the_sums(self, cells):
         parts = [counts(part) for part in sites(cells, 3)]
-        kinds = [pca(part, GENES, n_components=K, n_hvgs=40) for part in parts]
+        kinds = [partial(pca, part, GENES, n_components=K, n_hvgs=40) for part in parts]
 
-        def losing(part, kind):
-            addends = next(kind)
-            total = yield addends
-            object.__setattr__(part, "rows", part.rows[:-3])
-            result = yield kind.send(total)
-            kind.send(result)
+        def lose(number):
+            if number == 0:
+                object.__setattr__(parts[0], "rows", parts[0].rows[:-3])
 
         with pytest.raises(BadValue, match="same 630 cells in both sums, found 627"):
-            in_process([losing(parts[0], kinds[0]), *kinds[1:]])
+            in_process([changed(kinds[0], lose), *kinds[1:]])
 
     def test_another_choice_at_one_site(self, cells, monkeypatch):
-        kinds = [pca(counts(part), GENES, n_components=K, n_hvgs=40) for part in sites(cells, 3)]
-        # As many genes, of which one is another.
-        other = pca(counts(sites(cells, 3)[0]), GENES, n_components=K, n_hvgs=40)
+        first, *others = (
+            partial(pca, counts(part), GENES, n_components=K, n_hvgs=40) for part in sites(cells, 3)
+        )
+        real = module.positions
 
-        def deviating():
-            total = yield next(other)
-            real = module.positions
-            with monkeypatch.context() as patch:
-                patch.setattr(module, "positions", lambda *given: swapped(real(*given)))
-                addends = other.send(total)
-            other.send((yield addends))
+        def deviate(number):
+            if number == 0:  # it is the last site: the others have made their choice
+                monkeypatch.setattr(module, "positions", lambda *given: swapped(real(*given)))
 
         def swapped(used):
+            """As many genes, of which one is another."""
             free = np.setdiff1d(np.arange(len(GENES)), used)
             return np.sort(np.r_[used[1:], free[0]])
 
         with pytest.raises(BadValue, match="same choice of genes at all sites"):
-            in_process([*kinds[1:], deviating()])
+            in_process([*others, changed(first, deviate)])
 
 
 class TestRange:
@@ -262,12 +285,11 @@ class TestRange:
     def test_more_cells_than_the_first_sum_said(self, cells):
         """A site whose products may be beyond the range stops before it sends them."""
         parts = [counts(part) for part in sites(cells, 3)]
-        kinds = [pca(part, GENES, n_components=K, n_hvgs=40) for part in parts]
+        kinds = [partial(pca, part, GENES, n_components=K, n_hvgs=40) for part in parts]
 
-        def growing(part, kind):
-            total = yield next(kind)
-            object.__setattr__(part, "rows", with_more(part.rows))
-            yield kind.send(total)
+        def grow(number):
+            if number == 0:
+                object.__setattr__(parts[0], "rows", with_more(parts[0].rows))
 
         def with_more(rows):
             from scipy.sparse import vstack
@@ -275,7 +297,7 @@ class TestRange:
             return vstack([rows] * 300, format="csr")
 
         with pytest.raises(BadValue, match="found 0 cells of the other sites"):
-            in_process([growing(parts[0], kinds[0]), *kinds[1:]])
+            in_process([changed(kinds[0], grow), *kinds[1:]])
 
 
 class TestPublished:

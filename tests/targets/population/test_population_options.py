@@ -7,7 +7,6 @@ from sklearn.base import clone
 from data import make_cells
 from population_models import BOTH, assert_same, grown, parts, refined, some_of
 from scbatchprox import BatchProx, InputError, Moments, MomentTarget, PopulationTarget
-from scbatchprox.core.exchange import alone
 from scbatchprox.core.problem import Weights
 from scbatchprox.targets.population.settings import PopulationSettings
 
@@ -206,7 +205,7 @@ class TestAim:
         Z, codes = grow
         summary = BatchProx(target="population").fit(Z, batch=codes).fit_.moments
         each, whole = (
-            alone(PopulationTarget(conditioned=conditioned).aim(summary, Weights(), 10)).target
+            PopulationTarget(conditioned=conditioned).aim(summary, Weights(), 10).target
             for conditioned in (True, False)
         )
         displacement = each.center - summary.mean

@@ -4,26 +4,19 @@ import numpy as np
 import pytest
 
 import population_oracles as oracles
+from in_step import in_step
 from scbatchprox import BatchProx
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 
 
 def at_sites(own, pooled, **options):
-    """Fit models of all sites in step: the sums that they yield are added up."""
-    models = [BatchProx(**options) for _ in own]
-    runs = [model.fit_in_rounds(one, pooled) for model, one in zip(models, own, strict=True)]
-    sent, ended = [next(run) for run in runs], 0
-    while not ended:
-        total, again = sum(sent), []
-        for run in runs:
-            try:
-                again.append(run.send(total))
-            except StopIteration:
-                ended += 1
-        assert ended in (0, len(runs))  # all sites decide the same
-        sent = again
-    return models
+    """Fit models of all sites in step: their sums are added up."""
+
+    def fit(one):
+        return lambda exchange: BatchProx(**options).fit_pooled(one, pooled, exchange)
+
+    return in_step([fit(one) for one in own], sum)
 
 
 @pytest.mark.parametrize("split", [[[0], [1], [2], [3]], [[0, 3], [1, 2]]], ids=str)

@@ -1,1 +1,1 @@
-"""The kinds of sums that sites compute together, each a generator of rounds."""
+"""The kinds of sums that sites compute together, each a function that is given how to add up."""

@@ -28,7 +28,7 @@ from ...upstream.counts import Counts
 from ...upstream.genes import check_distinct
 from ...upstream.sums import GeneSums, require_all
 from ..fixed import Fixed
-from ..rounds import Addends, Kind
+from ..rounds import Addends, AddUp
 
 __all__ = ["MIN_CELLS", "Later", "VariableGenes", "gene_hash", "gene_list", "gene_sums", "genes"]
 
@@ -98,11 +98,12 @@ def gene_hash(names: np.ndarray) -> str:
 def genes(
     own: Counts,
     names: np.ndarray,
+    add_up: AddUp,
     *,
     n_hvgs: int = N_HVGS,
     min_cells: int = MIN_CELLS,
     progress: Progress = silent,
-) -> Kind[VariableGenes]:
+) -> VariableGenes:
     """The highly variable genes of all sites together, one round.
 
     Parameters
@@ -111,6 +112,8 @@ def genes(
         The site's counts, with a batch for each cell; without, they are one batch.
     names
         The public list of genes. The site must have them all. Totals of cells are over this list.
+    add_up
+        Adds up sums over sites.
     n_hvgs
         Number of genes to choose, by scanpy's default (dispersions as by Satija et al. 2015); all if the list
         has no more.
@@ -118,7 +121,7 @@ def genes(
         Only genes with a count in this many cells of all sites are chosen from.
     """
     check_hvgs(n_hvgs)
-    n_sites, n_batches, sums = yield from gene_sums(own, names, min_cells, progress)
+    n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
     enough = sums.detected >= min_cells
     if not enough.any():
         raise BadValue(f"Expected genes with counts in at least {min_cells} cells, found none.")
@@ -130,8 +133,8 @@ def genes(
 
 
 def gene_sums(
-    own: Counts, names: np.ndarray, min_cells: int, progress: Progress
-) -> Kind[tuple[int, int, GeneSums]]:
+    own: Counts, names: np.ndarray, add_up: AddUp, min_cells: int, progress: Progress
+) -> tuple[int, int, GeneSums]:
     """The numbers of sites and batches, and the sums over all cells, one round."""
     names = gene_list(names)
     check_whole("min_cells", min_cells)
@@ -143,7 +146,7 @@ def gene_sums(
         head = [1.0, found.n_cells, n_batches]
         return np.concatenate([head, found.detected, found.total, found.square])
 
-    totals = (yield Later(values, FORMAT)).floats()
+    totals = add_up(Later(values, FORMAT)).floats()
     n_sites, n_cells, n_batches = _whole(totals[:3])
     detected, total, square = totals[3:].reshape(3, -1)
     if not 1 <= n_sites <= n_batches <= n_cells:

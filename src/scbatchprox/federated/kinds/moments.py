@@ -13,12 +13,12 @@ import numpy as np
 from ...core.moments import Moments, Pooled
 from ...errors import BadValue
 from ..fixed import WIDE
-from ..rounds import Addends, Kind
+from ..rounds import Addends, AddUp
 
 __all__ = ["pooled_moments"]
 
 
-def pooled_moments(own: Moments) -> Kind[Pooled]:
+def pooled_moments(own: Moments, add_up: AddUp) -> Pooled:
     """The moments of all sites together, one round."""
     own, d = own.by_batch, own.n_dims
     first, second = [Fraction(0)] * d, [Fraction(0)] * d
@@ -26,7 +26,7 @@ def pooled_moments(own: Moments) -> Kind[Pooled]:
         for j in range(d):
             first[j] += n * Fraction(mean[j])
             second[j] += Fraction(m2[j]) + n * Fraction(mean[j]) ** 2
-    totals = yield Addends([own.n_cells, own.batches.size, *first, *second], WIDE)
+    totals = add_up(Addends([own.n_cells, own.batches.size, *first, *second], WIDE))
     n, B, *sums = totals.fractions()
     if n.denominator != 1 or n < 1 or B.denominator != 1 or not 1 <= B <= n:
         raise BadValue("Expected whole numbers of cells and batches in the sum, found others.")

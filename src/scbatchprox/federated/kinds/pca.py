@@ -34,7 +34,7 @@ from ...upstream.genes import positions
 from ...upstream.pca import PCAUpstream
 from ...upstream.sums import GeneSums, cross_products, require_all
 from ..fixed import Fixed
-from ..rounds import Kind
+from ..rounds import AddUp
 from .genes import MIN_CELLS, Later, gene_hash, gene_list, gene_sums, genes
 
 __all__ = ["MOST_GENES", "SharedPCA", "check_published", "pca", "products_format"]
@@ -68,18 +68,19 @@ class SharedPCA:
 def pca(
     own: Counts,
     names: np.ndarray,
+    add_up: AddUp,
     *,
     n_components: int = N_COMPONENTS,
     n_hvgs: int = N_HVGS,
     chosen: Iterable[str] | None = None,
     min_cells: int = MIN_CELLS,
     progress: Progress = silent,
-) -> Kind[SharedPCA]:
+) -> SharedPCA:
     """The PCA of all sites together, two rounds.
 
     Parameters
     ----------
-    own, names, n_hvgs, min_cells
+    own, names, add_up, n_hvgs, min_cells
         As of :func:`.genes.genes`.
     n_components
         Number of coordinates.
@@ -93,16 +94,16 @@ def pca(
         raise BadValue(f"Expected at most {MOST_GENES:,} genes for a PCA, found {most:,}.")
     check_components(n_components, n_components + 1, min(most, names.size))
     if fixed_choice is None:
-        found = yield from genes(own, names, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
+        found = genes(own, names, add_up, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
         n_sites, n_batches, sums = found.n_sites, found.n_batches, found.sums
         used: Ints = positions(found.chosen, names)
     else:
         used = np.sort(require_all(fixed_choice, names))
-        n_sites, n_batches, sums = yield from gene_sums(own, names, min_cells, progress)
+        n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
         _check_detected(sums, names, used, min_cells)
     _check_cells(sums.n_cells, used.size, "all")
     check_components(n_components, sums.n_cells, used.size)
-    total, products = yield from _products(own, names, used, n_sites, sums, progress)
+    total, products = _products(own, names, add_up, used, n_sites, sums, progress)
     axes = principal_axes(sums.n_cells, total, products, n_components)
     upstream = PCAUpstream(names, sums.share, used, *axes)
     m2 = axes.variance * (sums.n_cells - 1)
@@ -166,8 +167,14 @@ def products_format(n_cells: int) -> Fixed:
 
 
 def _products(
-    own: Counts, names: np.ndarray, used: Ints, n_sites: int, sums: GeneSums, progress: Progress
-) -> Kind[tuple[Floats, Floats]]:
+    own: Counts,
+    names: np.ndarray,
+    add_up: AddUp,
+    used: Ints,
+    n_sites: int,
+    sums: GeneSums,
+    progress: Progress,
+) -> tuple[Floats, Floats]:
     """(P,) sums over the cells of all sites, and the lower triangle (P, P) of their products, one round."""
     n_cells = sums.n_cells
     fixed = products_format(n_cells)
@@ -183,7 +190,7 @@ def _products(
         head = [math.ldexp(digits, -fixed.fraction), own.n_cells]
         return np.concatenate([head, total, products[lower]])
 
-    totals = (yield Later(values, fixed)).floats()
+    totals = add_up(Later(values, fixed)).floats()
     if totals[0] != math.ldexp(n_sites * digits, -fixed.fraction):
         raise BadValue("Expected the same choice of genes at all sites, found different ones.")
     if totals[1] != n_cells:

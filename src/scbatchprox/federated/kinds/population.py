@@ -22,27 +22,21 @@ times the number of cells and coordinates. A site's numbers are exact to :math:`
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from ...core.exchange import Rounds
+from ...core.exchange import Exchange
+from ...kernels.arrays import Floats
 from ..fixed import Fixed
-from ..rounds import Addends, Kind
+from ..rounds import Addends, AddUp
 
-__all__ = ["ROUND", "in_addends"]
-
-T = TypeVar("T")
+__all__ = ["ROUND", "exchange_by"]
 
 #: The format of the sums of a registration.
 ROUND = Fixed(192, 80)
 
 
-def in_addends(rounds: Rounds[T]) -> Kind[T]:
-    """The same computation, whose sums are added as fixed-point numbers: to the bit the same at all sites."""
-    try:
-        own = next(rounds)
-        while True:
-            totals = yield Addends(own, ROUND)
-            own = rounds.send(totals.floats())
-    except StopIteration as end:
-        result: T = end.value
-        return result
+def exchange_by(add_up: AddUp) -> Exchange:
+    """An exchange of sums that are added as fixed-point numbers: to the bit the same at all sites."""
+
+    def exchange(own: Floats) -> Floats:
+        return add_up(Addends(own, ROUND)).floats()
+
+    return exchange

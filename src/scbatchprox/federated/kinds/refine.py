@@ -6,18 +6,19 @@ from ...api.estimator import BatchProx
 from ...core.moments import Moments
 from ...targets.population.dissolve import dissolved
 from ..plan import MIN_CELLS
-from ..rounds import Kind
+from ..rounds import AddUp
 from .moments import pooled_moments
-from .population import in_addends
+from .population import exchange_by
 
 __all__ = ["refine"]
 
 
-def refine(own: Moments, model: BatchProx, min_cells: int = MIN_CELLS) -> Kind[BatchProx]:
+def refine(
+    own: Moments, model: BatchProx, add_up: AddUp, *, min_cells: int = MIN_CELLS
+) -> BatchProx:
     """Fit a model to the batches of this site, given sums over those of all sites.
 
     Populations with fewer than ``min_cells`` cells are dissolved first.
     """
     own = dissolved(own, min_cells)
-    pooled = yield from pooled_moments(own)
-    return (yield from in_addends(model.fit_in_rounds(own, pooled)))
+    return model.fit_pooled(own, pooled_moments(own, add_up), exchange_by(add_up))

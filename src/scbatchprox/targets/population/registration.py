@@ -1,6 +1,6 @@
 """Registration of batches to a consensus: all batches together, or one batch to a fixed consensus.
 
-Every ``yield`` is a sum over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.checks import overflow_error
 from ...core.evidence import Decision, Trace
-from ...core.exchange import Rounds, alone, joined, on_one_blas_thread
+from ...core.exchange import Exchange, itself, one_thread_between
 from ...core.moments import Pooled
 from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
@@ -21,7 +21,7 @@ from ...kernels.threads import one_numpy_thread
 from .batches import Batches, Everyone
 from .copies import Turning
 from .field import Strengths
-from .run import Fixed, Look, Run
+from .run import Fixed, Look, Run, fall
 from .settings import PopulationSettings
 from .sums import NONE, Sums
 
@@ -98,7 +98,8 @@ def register(
     rounds: int,
     force: bool = False,
     pooled: Pooled | None = None,
-) -> Rounds[Registered]:
+    exchange: Exchange = itself,
+) -> Registered:
     """Register batches to each other.
 
     Parameters
@@ -113,14 +114,17 @@ def register(
         Constants, weights of the terms, rounds, and whether batches move without evidence of geometry.
     pooled
         Moments of all cells, if other sites hold some of the batches.
+    exchange
+        Adds up sums over all batches.
     """
-    everyone, origin, size = yield from _frame(X, n, start, within, pooled)
-    # Yielded positions have the size of numbers near 1, whatever the unit of the data. A power of two
+    everyone, origin, size = _frame(X, n, start, within, pooled, exchange)
+    # Exchanged positions have the size of numbers near 1, whatever the unit of the data. A power of two
     # changes no bit of the result.
     batches = Batches((X - origin) / size, n, start, everyone)
-    run = Run(batches, settings, strengths)
-    found = yield from on_one_blas_thread(_registered(run, rounds, force))
-    sums, cells = yield from on_one_blas_thread(run.final())
+    with one_thread_between(exchange) as between:
+        run = Run(batches, settings, strengths, between)
+        found = _registered(run, rounds, force)
+        sums, cells = run.final()
     consensus = Consensus(
         settings,
         origin,
@@ -149,15 +153,15 @@ def register_to(
     batches = Batches((X - consensus.origin) / size, n, np.array([0, len(X)]), everyone)
     sums = Sums(consensus.mass, consensus.total / size)
     fixed = Fixed(sums, consensus.cells, consensus.turning)
-    run = Run(batches, consensus.settings, strengths, fixed)
+    run = Run(batches, consensus.settings, strengths, itself, fixed)
     with one_numpy_thread():
-        found = alone(_registered(run, rounds, force, consensus))
+        found = _registered(run, rounds, force, consensus)
     return _result(run, found, size, consensus)
 
 
 def _frame(
-    X: Floats, n: Ints, start: Ints, within: float, pooled: Pooled | None
-) -> Rounds[tuple[Everyone, Floats, float]]:
+    X: Floats, n: Ints, start: Ints, within: float, pooled: Pooled | None, exchange: Exchange
+) -> tuple[Everyone, Floats, float]:
     """What all batches have in common: numbers, the origin, and the unit of lengths. The first sum."""
     with np.errstate(over="ignore", invalid="ignore"):
         about, size = n @ X / n.sum(), 1.0
@@ -168,7 +172,7 @@ def _frame(
     if not (np.isfinite(offset).all() and math.isfinite(squared)):
         raise overflow_error()
     scaled = [within / size**2, squared / size**2]
-    sums = yield np.array([n.sum(), len(start) - 1, *scaled, *(offset / size)])
+    sums = exchange(np.array([n.sum(), len(start) - 1, *scaled, *(offset / size)]))
     n_cells, n_batches = sums[:2].tolist()
     if pooled is not None and (n_cells, n_batches) != (pooled.n_cells, pooled.n_batches):
         raise BadValue(
@@ -202,19 +206,17 @@ class _Found:
     smooth: bool
 
 
-def _registered(
-    run: Run, rounds: int, force: bool, consensus: Consensus | None = None
-) -> Rounds[_Found]:
+def _registered(run: Run, rounds: int, force: bool, consensus: Consensus | None = None) -> _Found:
     """Shift batches, look whether there is evidence, and add a smooth part where there is."""
     limit, B = run.settings.evidence, run.active.size
     evidence, gain, alone_ = np.full(B, np.nan), np.full(B, np.nan), np.zeros(B, bool)
-    begin = yield from _start(run, rounds)
+    begin = _start(run, rounds)
     run.follow(begin)
     for _ in range(LOOKS):
         run.shift = np.where((run.active & ~run.held)[:, None], begin.shift, 0.0)
-        yield from run.settle(rounds)
-        look = yield from run.look()
-        found, gained, together = yield from _compared(run, look, consensus)
+        run.settle(rounds)
+        look = run.look()
+        found, gained, together = _compared(run, look, consensus)
         shifted = run.active & (run.shift != 0).any(1)
         evidence = np.where(run.active, found, evidence)
         gain = np.where(shifted, gained, gain)
@@ -223,13 +225,13 @@ def _registered(
         no_better = look.support.support <= look.support.chance
         refused = run.active & ((found <= enough) | (no_better & together)) & (not force)
         held = shifted & ~refused & (gained <= run.settings.better) & (not force)
-        n_refused, n_held = yield np.array([float(refused.sum()), float(held.sum())])
+        n_refused, n_held = run.exchange(np.array([float(refused.sum()), float(held.sum())]))
         if not n_refused + n_held:
             break
         alone_ |= refused
         run.active, run.held = run.active & ~refused, run.held | held
         run.shift = np.where((run.active & ~run.held)[:, None], run.shift, 0.0)
-        (left,) = yield np.array([float(run.active.sum())])
+        (left,) = run.exchange(np.array([float(run.active.sum())]))
         if left < (1 if consensus else 2):
             alone_ |= run.active
             run.active, run.shift = np.zeros(B, bool), np.zeros_like(run.shift)
@@ -240,16 +242,16 @@ def _registered(
     )
     smooth = consensus.smooth if consensus else False
     if consensus is None:
-        total, variance = (yield np.array([total, variance])).tolist()
+        total, variance = run.exchange(np.array([total, variance])).tolist()
         # What is below NONE may be the rounding of one of the sites.
         smooth = total > max(run.settings.agreement * math.sqrt(variance), NONE)
     moving = run.active & (look.smooth.z > 0) & smooth
     if smooth:
-        yield from run.smooth(rounds, moving)
+        run.smooth(rounds, moving)
     return _Found(look, evidence, gain, alone_, together, smooth)
 
 
-def _start(run: Run, rounds: int) -> Rounds[Run]:
+def _start(run: Run, rounds: int) -> Run:
     """The better of two runs: from the given positions, and from a common mean.
 
     The default weights decide which: a strong identity term must not make a batch start from elsewhere.
@@ -258,24 +260,20 @@ def _start(run: Run, rounds: int) -> Rounds[Run]:
     usual = Strengths(settings.prior, settings.prior)
     common = fixed.sums.total.sum(0) / fixed.sums.mass.sum() if fixed else 0.0
     to_mean = common - batches.means()
-    runs = [
-        Run(batches, settings, usual, fixed, shift) for shift in (np.zeros_like(to_mean), to_mean)
-    ]
-    falling = joined([one.fall(rounds) for one in runs], on_threads=batches.many)
-    in_place, centred = yield from falling
-    own = np.array([in_place.matched.sum(), centred.matched.sum()])
-    if fixed is None:
-        own = yield own
-    by_mean = bool(own[1] > settings.better * own[0])
+    in_place = Run(batches, settings, usual, run.exchange, fixed)
+    centred = Run(batches, settings, usual, run.exchange, fixed, to_mean)
+    fall([in_place, centred], rounds)
+    matched = run.exchange(np.array([in_place.matched.sum(), centred.matched.sum()]))
+    by_mean = bool(matched[1] > settings.better * matched[0])
     if run.strengths == usual:
         return centred if by_mean else in_place
-    begin = Run(batches, settings, run.strengths, fixed, to_mean if by_mean else None)
-    return (yield from begin.fall(rounds))
+    start = to_mean if by_mean else None
+    begin = Run(batches, settings, run.strengths, run.exchange, fixed, start)
+    fall([begin], rounds)
+    return begin
 
 
-def _compared(
-    run: Run, look: Look, consensus: Consensus | None
-) -> Rounds[tuple[Floats, Floats, bool]]:
+def _compared(run: Run, look: Look, consensus: Consensus | None) -> tuple[Floats, Floats, bool]:
     """The evidence on each batch, its gain, and whether all have evidence together: in the geometric mean.
 
     Two batches have one geometry to compare, so they have the same evidence and the same gain.
@@ -284,7 +282,7 @@ def _compared(
     if consensus is not None:
         return *each, consensus.together
     logs = [np.log(part[run.active]).sum() for part in each]
-    *totals, number = (yield np.array([*logs, float(run.active.sum())])).tolist()
+    *totals, number = run.exchange(np.array([*logs, float(run.active.sum())])).tolist()
     evidence, gain = np.exp(np.array(totals) / max(number, 1.0)).tolist()
     if number == 2:
         return np.full_like(each[0], evidence), np.full_like(each[1], gain), False

@@ -1,17 +1,19 @@
 """Rounds of registration: batches exchange sums at centres, and update their displacements.
 
-Every ``yield`` is a sum over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.evidence import Trace
-from ...core.exchange import Rounds
+from ...core.exchange import Exchange, itself
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
 from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement
@@ -19,11 +21,11 @@ from .axes import principal_axes
 from .batches import Batches
 from .copies import Support, Turning, supported
 from .field import Strengths, smooth_field, without_contraction
-from .meeting import Goals, Met, composition, spacing
+from .meeting import Goals, Met, Stack, composition, spacing
 from .settings import PopulationSettings
 from .sums import NONE, Sums, added
 
-__all__ = ["Fixed", "Look", "Run"]
+__all__ = ["Fixed", "Look", "Run", "fall"]
 
 #: Steps of k-means after the centres are seeded.
 STEPS = 2
@@ -59,13 +61,13 @@ class Look(NamedTuple):
     composition: Floats  # (B,)
 
 
-class _Exchanged(NamedTuple):
-    """The batches at the centres, and the sums of all."""
+class _AtCentres(NamedTuple):
+    """Batches at the centres, and sums: before an exchange those of own batches, then those of all."""
 
     positions: list[Floats]
     met: list[Met]
-    all_sums: Sums
     unit: float  # squared spacing of the centres
+    sums: Sums
     more: list[Floats]  # other sums
 
 
@@ -76,6 +78,8 @@ class Run:
 
     Attributes
     ----------
+    exchange
+        Adds up sums over all batches.
     active
         (B,) batches that take part in the consensus. Others do not move.
     held
@@ -95,11 +99,12 @@ class Run:
         batches: Batches,
         settings: PopulationSettings,
         strengths: Strengths,
+        exchange: Exchange = itself,
         fixed: Fixed | None = None,
         shift: Floats | None = None,
     ) -> None:
         self.batches, self.settings, self.strengths = batches, settings, strengths
-        self.fixed = fixed
+        self.exchange, self.fixed = exchange, fixed
         B, d = batches.n_cells.size, batches.stacks[0].x.shape[2]
         self.active, self.held = np.ones(B, bool), np.zeros(B, bool)
         self.shift = np.zeros((B, d)) if shift is None else shift.copy()
@@ -149,38 +154,28 @@ class Run:
         self.matched, self.agreement = begin.matched, begin.agreement
         self.rounds, self._untold = begin.rounds, begin._untold
 
-    def fall(self, rounds: int) -> Rounds[Self]:
-        """Rounds in which batches shift at a falling temperature."""
-        temperatures = self._temperatures(_falling(rounds))
-        centres = np.zeros((0, 0))
-        for count, temperature in enumerate(temperatures):
-            if count in (0, len(temperatures) - 2):
-                centres = yield from self._seeded()
-            centres = yield from self._shifted(centres, temperature)
-        return self
-
-    def settle(self, rounds: int) -> Rounds[Self]:
+    def settle(self, rounds: int) -> None:
         """Rounds in which a batch moves only if its centres agree."""
-        centres = yield from self._seeded()
+        centres = self._seeded()
         for _ in range(max(1, rounds - _falling(rounds))):
             temperature, limit = self.settings.temperature, self.settings.agreement
-            centres = yield from self._shifted(centres, temperature, limit)
-        return self
+            found, centres = self._round(centres, temperature)
+            self._move(found, temperature, limit)
 
-    def look(self) -> Rounds[Look]:
+    def look(self) -> Look:
         """Compare every batch with the others, and with turned copies of itself."""
-        centres = yield from self._seeded()
+        centres = self._seeded()
         counts = self._counts(centres)
         more = [self._active(counts)]
         if self.fixed is None:
             more += [self._weighted_shift().sum(0), *self._covariances(centres)]
-        found = yield from self._exchange(centres, self.settings.temperature, more)
+        here = self._own(centres, self.settings.temperature)._replace(more=more)
+        (found,) = _exchanged([self], [here])
         everyone, *other = found.more
         if self.fixed is None:
             all_shifts, *covariances = other
             turning = Turning.of(*covariances)
-            (skew,) = yield from _summed([self._skew(found.positions, turning)])
-            turning = turning.signed(skew)
+            turning = turning.signed(self.exchange(self._skew(found.positions, turning)))
             unmoved = self._unmoved(all_shifts)
         else:
             everyone, turning, unmoved = (
@@ -196,7 +191,7 @@ class Run:
                 found.positions[s][some],
                 unmoved[s][some],
                 stack.cells[some],
-                found.all_sums.without(Sums(own.mass[some], own.total[some])),
+                found.sums.without(Sums(own.mass[some], own.total[some])),
                 turning,
                 n_copies,
                 temperatures,
@@ -216,20 +211,20 @@ class Run:
             turning, supports, Agreement(total, spread), self.batches.by_batch(compositions),
         )  # fmt: skip
 
-    def smooth(self, rounds: int, moving: np.ndarray) -> Rounds[Self]:
+    def smooth(self, rounds: int, moving: np.ndarray) -> None:
         """Rounds in which the populations of some batches (B,) move by a smooth field beyond the shift."""
         temperatures, centres = self._temperatures(rounds), np.zeros((0, 0))
         parts = self.batches.in_stacks(moving)
         for count, temperature in enumerate(temperatures):
             if count in (0, len(temperatures) // 2):
-                centres = yield from self._seeded()
-            found, centres = yield from self._round(centres, temperature)
+                centres = self._seeded()
+            found, centres = self._round(centres, temperature)
             width = found.unit * temperature / self.settings.temperature
             self._measure(self._goals(found, width))
             for s, part in enumerate(parts):
                 if part.any():
                     v = smooth_field(
-                        self.batches.stacks[s], self.fields[s], found.met[s], found.all_sums,
+                        self.batches.stacks[s], self.fields[s], found.met[s], found.sums,
                         found.unit, width, self.strengths,
                     )  # fmt: skip
                     if count == len(temperatures) - 1:
@@ -237,9 +232,8 @@ class Run:
                     # A field that is rounding only is none.
                     part = part & (np.abs(v).max((1, 2)) > NONE)
                     self.fields[s] = np.where(part[:, None, None], v, 0.0)
-        return self
 
-    def final(self) -> Rounds[tuple[Sums, Floats]]:
+    def final(self) -> tuple[Sums, Floats]:
         """Sums of all batches, moved or not, at new centres, and the cells nearest to each of them.
 
         Later batches are registered to these.
@@ -248,10 +242,11 @@ class Run:
         if not self._untold:  # batches without evidence went back after the last round
             del self.rounds[-1:]
             self._untold = True
-        centres = yield from self._seeded()
+        centres = self._seeded()
         counts = self._active(self._counts(centres))
-        found = yield from self._exchange(centres, self.settings.temperature, [counts])
-        sums, there = found.all_sums, found.all_sums.mass > NONE
+        here = self._own(centres, self.settings.temperature)._replace(more=[counts])
+        (found,) = _exchanged([self], [here])
+        sums, there = found.sums, found.sums.mass > NONE
         return Sums(sums.mass[there], sums.total[there]), found.more[0][there]
 
     def _weighted_shift(self) -> Floats:
@@ -312,9 +307,8 @@ class Run:
             return np.full(rounds, self.settings.temperature)
         return np.geomspace(self.settings.hot, self.settings.temperature, rounds)
 
-    def _shifted(self, centres: Floats, temperature: float, limit: float = 0.0) -> Rounds[Floats]:
-        """One round in which batches shift; returns the centres of the next."""
-        found, centres = yield from self._round(centres, temperature)
+    def _move(self, found: _AtCentres, temperature: float, limit: float = 0.0) -> None:
+        """Shift the batches to the centres they met, if they agree by more than a limit."""
         goals = self._goals(found, found.unit * temperature / self.settings.temperature)
         self._measure(goals)
         parts = [shift_agreement(part) for part in goals]
@@ -322,14 +316,13 @@ class Run:
         self.agreement = self.batches.by_batch([agreement.z for _, agreement in parts])
         # The shift of a batch has the evidence of all its matched cells, a field that of each population.
         weight = self.batches.by_batch([part.weight.sum(1) for part in goals])
-        needed = yield from self._needed(limit, goals)
+        needed = self._needed(limit, goals)
         start = self.start
         new = start + self.strengths.shrunk(weight[:, None], goal - start, self.shift - start)
         moving = self.active & ~self.held & (self.agreement > needed)
         self.shift = np.where(moving[:, None], new, 0.0)
-        return centres
 
-    def _needed(self, limit: float, goals: list[Goals]) -> Rounds[float | Floats]:
+    def _needed(self, limit: float, goals: list[Goals]) -> float | Floats:
         """The agreement that a batch needs: more among many batches, unless they have it together.
 
         A batch with very few centres cannot reach the limit: for it, nearly all that it can reach is enough.
@@ -338,15 +331,15 @@ class Run:
             return limit
         if self.fixed is None:
             known = self.agreement[self.active]
-            total, number = (yield np.array([known.sum(), float(known.size)])).tolist()
+            total, number = self.exchange(np.array([known.sum(), float(known.size)])).tolist()
             if total <= limit * math.sqrt(number):
                 return math.sqrt(limit**2 + 2.0 * math.log(max(number - 1.0, 1.0)))
         most = self.batches.by_batch([most_agreement(part) for part in goals])
         return np.minimum(limit, NEARLY * most)
 
-    def _goals(self, found: _Exchanged, width: float) -> list[Goals]:
+    def _goals(self, found: _AtCentres, width: float) -> list[Goals]:
         parts = zip(self.batches.stacks, found.positions, found.met, strict=True)
-        return [stack.goals(y, met, found.all_sums, width) for stack, y, met in parts]
+        return [stack.goals(y, met, found.sums, width) for stack, y, met in parts]
 
     def _measure(self, goals: list[Goals]) -> None:
         """Remember how much of each batch is matched."""
@@ -355,75 +348,63 @@ class Run:
         self.matched = self.batches.by_batch([part.weight.sum(1) for part in goals]) / (n * others)
         self._untold = True
 
-    def _round(self, centres: Floats, temperature: float) -> Rounds[tuple[_Exchanged, Floats]]:
-        """Exchange sums, and make a step of k-means with the same exchange: the centres of the next round."""
-        if self.fixed is not None:
-            return (yield from self._exchange(centres, temperature)), centres
-        found = yield from self._exchange(centres, temperature, step=True)
-        mass, total = found.more
-        return found, Sums(mass, total).centres()
+    def _round(self, centres: Floats, temperature: float) -> tuple[_AtCentres, Floats]:
+        """The batches at the centres, and the centres of the next round."""
+        ((found, after),) = _round([self], [centres], temperature)
+        return found, after
 
     def _parts(self) -> list[np.ndarray]:
         return self.batches.in_stacks(self.active)
 
-    def _exchange(
-        self,
-        centres: Floats,
-        temperature: float,
-        more: list[Floats] | None = None,
-        step: bool = False,
-    ) -> Rounds[_Exchanged]:
-        """Add up the sums of all batches at the centres, and other sums: all that batches exchange.
+    def _each(self) -> list[tuple[Stack, Floats, np.ndarray]]:
+        """Each stack, its positions, and which of its batches take part."""
+        return list(zip(self.batches.stacks, self.positions, self._parts(), strict=True))
 
-        With ``step``, these are the sums of the populations nearest to each centre: a step of k-means.
+    def _own(self, centres: Floats, temperature: float, step: bool = False) -> _AtCentres:
+        """Batches at the centres, and their sums there.
+
+        With ``step``, also the sums of the populations nearest to each centre: a step of k-means.
         """
-        unit, positions, more = spacing(centres), self.positions, more or []
-        each = list(zip(self.batches.stacks, positions, self._parts(), strict=True))
+        unit, each = spacing(centres), self._each()
         met = [stack.meet(y, centres, unit * temperature, part) for stack, y, part in each]
+        sums = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
+        more: list[Floats] = []
         if step:
-            more = list(
-                added(
-                    stack.by_group(y, found.nearest, len(centres), part)
-                    for (stack, y, part), found in zip(each, met, strict=True)
-                )
+            nearest = (
+                stack.by_group(y, found.nearest, len(centres), part)
+                for (stack, y, part), found in zip(each, met, strict=True)
             )
-        own = added(Sums(part.own.mass.sum(0), part.own.total.sum(0)) for part in met)
-        told = self._told() if self._untold else np.zeros(0)
-        *sums, told = yield from _summed([*own, *more, told])
-        if self._untold:
-            self.rounds.append(told)
-            self._untold = False
-        all_sums = Sums(*sums[:2])
-        if self.fixed is not None:
-            all_sums = added([self.fixed.sums, all_sums])
-        return _Exchanged(positions, met, all_sums, unit, sums[2:])
+            more = list(added(nearest))
+        return _AtCentres([y for _, y, _ in each], met, unit, sums, more)
 
     def _told(self) -> Floats:
         """Numbers of the last round, for the trace: they travel with the sums of the next exchange."""
+        if not self._untold:
+            return np.zeros(0)
         squared = sum(
             float(np.einsum("bp,bpd,bpd->", stack.cells, moved, moved, optimize=True))
             for stack, moved in zip(self.batches.stacks, self.displacements, strict=True)
         )
         return np.array([self.active.size, self.matched.sum(), self.agreement.sum(), squared])
 
-    def _seeded(self) -> Rounds[Floats]:
-        """(K, d) new centres for the current positions of populations, from sums alone.
+    def _seeded(self) -> Floats:
+        """(K, d) new centres for the current positions of populations."""
+        (centres,) = _seeded([self])
+        return centres
 
-        Planes through the mean, orthogonal to the leading principal axes, divide space into regions. The
-        means of the largest regions are the start of a few steps of k-means. So centres turn with the data.
-        """
-        if self.fixed is not None:
-            return self.fixed.sums.mean
-        each = list(zip(self.batches.stacks, self.positions, self._parts(), strict=True))
-        d = self.shift.shape[1]
+    def _about(self) -> list[Floats]:
+        """Sums that axes and the number of centres follow from: of positions, and numbers of populations."""
+        each = self._each()
         moments = [stack.second_moments(y, part) for stack, y, part in each]
         sizes = np.array([
             sum(float((stack.cells[part] > 0).sum()) for stack, _, part in each),
             float(self.active.sum()),
         ])  # fmt: skip
-        n, total, squares, (populations, batches) = yield from _summed([
-            *(np.array(sum(part[i] for part in moments), float) for i in range(3)), sizes
-        ])  # fmt: skip
+        return [*(np.array(sum(part[i] for part in moments), float) for i in range(3)), sizes]
+
+    def _divided(self, totals: list[Floats]) -> tuple[int, Sums]:
+        """The number of centres, and own sums in each region, from the sums :meth:`_about` of all batches."""
+        n, total, squares, (populations, batches) = totals
         settings, n_cells = self.settings, max(float(n), 1.0)
         wanted = n_cells / settings.centre_cells
         K = int(np.clip(wanted, settings.few_centres, settings.most_centres))
@@ -431,21 +412,22 @@ class Run:
         K = min(K, max(FEWEST_CENTRES, round(populations / max(batches, 1.0))))
         mean = total / n_cells
         covariance = squares / n_cells
-        axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, d)]
+        axes = principal_axes(covariance)[1][:, : min(math.ceil(math.log2(K)) + 1, total.size)]
         spread = math.sqrt(max(float(np.trace(covariance)), 0.0))
-        sums = added(stack.divided(y, mean, axes, spread, part) for stack, y, part in each)
-        centres = Sums(*(yield from _summed(list(sums)))).centres(K)
-        for _ in range(STEPS):
-            sums = added(stack.nearest(y, centres, part) for stack, y, part in each)
-            centres = Sums(*(yield from _summed(list(sums)))).centres()
-        return centres
+        return K, added(
+            stack.divided(y, mean, axes, spread, part) for stack, y, part in self._each()
+        )
+
+    def _nearest(self, centres: Floats) -> list[Floats]:
+        """Sums of the populations nearest to each centre."""
+        return list(added(stack.nearest(y, centres, part) for stack, y, part in self._each()))
 
     def _covariances(self, centres: Floats) -> list[Floats]:
         """(d, d) sums of squares: about the nearest centre, and about the means of batches."""
         d = self.shift.shape[1]
         within, spread = np.zeros((2, d, d))
         cells = 0.0
-        for stack, y, part in zip(self.batches.stacks, self.positions, self._parts(), strict=True):
+        for stack, y, part in self._each():
             parts = stack.covariances(y, centres, part)
             within, spread, cells = within + parts[0], spread + parts[1], cells + parts[2]
         inside = self.batches.everyone.variance * cells * np.eye(d)
@@ -457,8 +439,81 @@ def _falling(rounds: int) -> int:
     return max(1, round(FALLING * rounds))
 
 
-def _summed(arrays: list[Floats]) -> Rounds[list[Any]]:
-    """Sums of arrays over all batches everywhere, in one exchange."""
-    totals = yield np.concatenate([np.ravel(part) for part in arrays])
-    parts = np.split(totals, np.cumsum([np.size(part) for part in arrays])[:-1])
-    return [part.reshape(np.shape(old)) for part, old in zip(parts, arrays, strict=True)]
+def fall(runs: Sequence[Run], rounds: int) -> None:
+    """Rounds in which batches shift at a falling temperature.
+
+    Several runs go side by side. Their sums are exchanged at once, so that sites wait half as often for two.
+    """
+    temperatures = runs[0]._temperatures(_falling(rounds))
+    centres: Sequence[Floats] = []
+    for count, temperature in enumerate(temperatures):
+        if count in (0, len(temperatures) - 2):
+            centres = _seeded(runs)
+        found, centres = zip(*_round(runs, centres, temperature), strict=True)
+        _for_each(partial(Run._move, temperature=temperature), runs, found)
+
+
+def _round(
+    runs: Sequence[Run], centres: Sequence[Floats], temperature: float
+) -> list[tuple[_AtCentres, Floats]]:
+    """For each run, the batches at the centres, and the centres of the next round.
+
+    Unless the consensus is fixed, these are a step of k-means, with the same exchange.
+    """
+    step = runs[0].fixed is None
+    own = _for_each(partial(Run._own, temperature=temperature, step=step), runs, centres)
+    found = _exchanged(runs, own)
+    if not step:
+        return list(zip(found, centres, strict=True))
+    return [(one, Sums(*one.more).centres()) for one in found]
+
+
+def _exchanged(runs: Sequence[Run], own: Sequence[_AtCentres]) -> list[_AtCentres]:
+    """For each run, the batches at the centres with the sums of all batches: all that batches exchange."""
+    given = [[*one.sums, *one.more, run._told()] for run, one in zip(runs, own, strict=True)]
+    found = []
+    for run, one, totals in zip(runs, own, _summed(given, runs[0].exchange), strict=True):
+        mass, total, *more, told = totals
+        if run._untold:
+            run.rounds.append(told)
+            run._untold = False
+        sums = Sums(mass, total)
+        if run.fixed is not None:
+            sums = added([run.fixed.sums, sums])
+        found.append(one._replace(sums=sums, more=more))
+    return found
+
+
+def _seeded(runs: Sequence[Run]) -> list[Floats]:
+    """For each run, (K, d) new centres for the current positions of populations, from sums alone.
+
+    Planes through the mean, orthogonal to the leading principal axes, divide space into regions. The means of
+    the largest regions are the start of a few steps of k-means. So centres turn with the data.
+    """
+    fixed, exchange = runs[0].fixed, runs[0].exchange
+    if fixed is not None:
+        return [fixed.sums.mean for _ in runs]
+    about = _summed(_for_each(Run._about, runs), exchange)
+    numbers, regions = zip(*_for_each(Run._divided, runs, about), strict=True)
+    totals = _summed([list(sums) for sums in regions], exchange)
+    centres = [Sums(*sums).centres(K) for sums, K in zip(totals, numbers, strict=True)]
+    for _ in range(STEPS):
+        totals = _summed(_for_each(Run._nearest, runs, centres), exchange)
+        centres = [Sums(*sums).centres() for sums in totals]
+    return centres
+
+
+def _for_each(work: Callable[..., Any], runs: Sequence[Run], *given: Sequence[Any]) -> list[Any]:
+    """Work of each run with what is given for it: on threads, if that takes less time."""
+    items = list(zip(runs, *given, strict=True))
+    if not runs[0].batches.many:
+        return [work(*item) for item in items]
+    return parallel_map(lambda item: work(*item), items)
+
+
+def _summed(several: Sequence[list[Floats]], exchange: Exchange) -> list[list[Any]]:
+    """Sums of lists of arrays over all batches everywhere, in one exchange."""
+    flat = [np.ravel(part) for arrays in several for part in arrays]
+    totals = exchange(np.concatenate(flat))
+    parts = iter(np.split(totals, np.cumsum([part.size for part in flat])[:-1]))
+    return [[next(parts).reshape(np.shape(old)) for old in arrays] for arrays in several]

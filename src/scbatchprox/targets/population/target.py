@@ -10,7 +10,7 @@ import numpy as np
 from ...core.anchors import Anchors
 from ...core.checks import check_whole, warn_user
 from ...core.evidence import Decision, Evidence, Trace
-from ...core.exchange import Rounds
+from ...core.exchange import Exchange, itself
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
 from ...core.movement import length
@@ -134,13 +134,18 @@ class PopulationTarget(Changed):
         return moments if self.conditioned else moments.by_batch
 
     def aim(
-        self, moments: Moments, weights: Weights, rounds: int | None, pooled: Pooled | None = None
-    ) -> Rounds[Aim]:
+        self,
+        moments: Moments,
+        weights: Weights,
+        rounds: int | None,
+        pooled: Pooled | None = None,
+        exchange: Exchange = itself,
+    ) -> Aim:
         """Register batches to each other."""
         assert rounds is not None  # Method rejects None
         if not _moves(weights, rounds):
             return self._unmoved(moments)
-        found = yield from register(
+        found = register(
             moments.mean,
             moments.n,
             moments.start,
@@ -150,6 +155,7 @@ class PopulationTarget(Changed):
             rounds,
             self.force,
             pooled,
+            exchange,
         )
         return self._aim(moments, found)
 
