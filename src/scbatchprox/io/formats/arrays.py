@@ -13,13 +13,11 @@ import struct
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
-from tokenize import TokenError
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -49,11 +47,6 @@ class DiskRows:
         self._file, self.offset = file, offset
         self._by_column = fortran and self.ndim == 2
         self._lock = Lock()
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in the file."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         lo, hi, step = rows.indices(self.shape[0])
@@ -109,19 +102,12 @@ def scratch_file(beside: Path) -> IO[bytes]:
         return tempfile.TemporaryFile()
 
 
-#: Errors of zipfile and NumPy for damaged files. (NumPy parses a header as Python code.)
-_READ_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
-    *(ValueError, OverflowError, SyntaxError, TokenError),
-)
 #: Bytes of a member of a zip file that are copied at a time.
 COPY_BYTES = 1 << 20
 
 _HEADS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 #: Bytes that one byte of a member can become, at most, by the usual compression.
 _DEFLATE_RATIO = 1032
-
-_PICKLED = "pickled objects, which are never loaded; save them with .astype(str) or as numbers"
 
 
 class NpyFile(CellFile):
@@ -133,7 +119,7 @@ class NpyFile(CellFile):
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
-        self._rows = read_npy(path)
+        self._rows = _read_npy(path)
 
     def close(self) -> None:
         """Close the file."""
@@ -204,10 +190,8 @@ class NpzFile(CellFile):
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
-        try:
+        with reading(path):
             self._zip = zipfile.ZipFile(path)
-        except _READ_ERRORS as error:
-            raise damaged(path, error) from None
         try:
             _check_directory(path, self._zip.infolist())
         except BadValue:
@@ -244,7 +228,7 @@ class NpzFile(CellFile):
         """Read some arrays as labels."""
         self._require(keys, what)
         with reading(self.path):
-            columns = {key: as_labels(self._array(key), repr(key)) for key in keys}
+            columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
         if len(set(sizes.values())) > 1:
             raise BadValue(f"Expected labels of one length, found {sizes} in {self.path.name}.")
@@ -272,27 +256,23 @@ class NpzFile(CellFile):
     def _copy(self, info: zipfile.ZipInfo, target: zipfile.ZipFile) -> None:
         copy = zipfile.ZipInfo(info.filename, info.date_time)
         copy.compress_type, copy.external_attr = info.compress_type, info.external_attr
-        try:
-            with self._zip.open(info) as a, target.open(copy, "w", force_zip64=True) as b:
-                shutil.copyfileobj(a, b, COPY_BYTES)
-        except _READ_ERRORS as error:
-            raise damaged(self.path, error) from None
+        with (
+            reading(self.path),
+            self._zip.open(info) as a,
+            target.open(copy, "w", force_zip64=True) as b,
+        ):
+            shutil.copyfileobj(a, b, COPY_BYTES)
 
     def _array(self, name: str) -> DiskRows:
         """Return the rows of an array, whose checksum has been compared."""
-        shape, fortran, dtype, start = self._head(name)
-        if dtype.hasobject:
-            raise BadValue(f"Expected an array in {name!r} of {self.path.name}, found {_PICKLED}.")
         info = self._members[name]
         packed = info.compress_type != zipfile.ZIP_STORED
-        file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
-        rows = DiskRows(file, start, shape, dtype, fortran)
-        self._opened.append(rows)
-        try:
-            if start + rows.nbytes > info.file_size:
-                raise ValueError(
-                    f"{name!r} of {shape} needs {rows.nbytes:,} bytes, and there are {info.file_size:,}"
-                )
+        head = self._head(name)
+        with reading(self.path):
+            _check_head(head, info.file_size, f"{name!r} of {self.path.name}")
+            file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
+            rows = DiskRows(file, *head)
+            self._opened.append(rows)
             if packed:
                 check_room(info.file_size, self.path)
             with self._zip.open(info) as member:
@@ -302,26 +282,15 @@ class NpzFile(CellFile):
                         file.write(block)
             if not packed:
                 rows.offset += _start_of(info, file)
-        except _READ_ERRORS as error:
-            raise damaged(self.path, error) from None
         return rows
 
-    def _head(self, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-        """Return shape, order and type of an array, and its first byte, without reading it."""
-        try:
-            with self._zip.open(self._members[name]) as member:
-                head = _HEADS.get(npy.read_magic(member))
-                if head is None:  # version 3 is only for records with non-ASCII names
-                    return (), False, np.dtype("V"), 0
-                shape, fortran, dtype = head(member)
-                _check_shape(shape)
-                return shape, fortran, dtype, member.tell()
-        except _READ_ERRORS as error:
-            raise damaged(self.path, error) from None
+    def _head(self, name: str) -> _Head:
+        with reading(self.path), self._zip.open(self._members[name]) as member:
+            return _head(member)
 
     def _matrices(self) -> list[str]:
         heads = {name: self._head(name) for name in self._members}
-        return [n for n, (s, _, dtype, _) in heads.items() if len(s) == 2 and dtype.kind in "fiu"]
+        return [n for n, h in heads.items() if len(h.shape) == 2 and h.dtype.kind in "fiu"]
 
     def _only_matrix(self) -> str:
         matrices = self._matrices()
@@ -345,30 +314,53 @@ class NpzFile(CellFile):
             )  # fmt: skip
 
 
-def read_npy(path: Path) -> DiskRows:
+def _read_npy(path: Path) -> DiskRows:
     """Open an array, without reading it."""
-    try:
-        with open(path, "rb") as file:
-            version = npy.read_magic(file)
-            if version in _HEADS:
-                _check_shape(_HEADS[version](file)[0])
-        # The map checks the header and the size of the file; its pages are never read.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _READ_ERRORS as error:
-        if "Python objects" in str(error):
-            raise BadValue(f"Expected an array in {path.name}, found {_PICKLED}.") from None
-        raise damaged(path, error) from None
-    fortran = found.flags.f_contiguous and not found.flags.c_contiguous
-    return DiskRows(open(path, "rb"), found.offset, found.shape, found.dtype, fortran)
+    with reading(path), open(path, "rb") as file:
+        head = _head(file)
+        _check_head(head, path.stat().st_size, path.name)
+    return DiskRows(open(path, "rb"), *head)
+
+
+class _Head(NamedTuple):
+    """What is known of an array before it is read, in the order of :class:`DiskRows`."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+
+def _head(file: IO[bytes]) -> _Head:
+    """Read the head of an array; raise an error for a shape that no array has."""
+    head = _HEADS.get(npy.read_magic(file))
+    if head is None:  # version 3 is only for records with non-ASCII names
+        return _Head(0, (), np.dtype("V"), False)
+    shape, fortran, dtype = head(file)
+    if any(isinstance(n, bool) or n < 0 for n in shape) or math.prod(shape) >= 2**63:
+        raise ValueError(f"an array of shape {shape}")
+    return _Head(file.tell(), shape, dtype, fortran)
+
+
+def _check_head(head: _Head, size: int, where: str) -> None:
+    """Raise an error for an array of objects, and for one that ``size`` bytes, with its head, cannot hold."""
+    if head.dtype.hasobject:
+        raise BadValue(
+            f"Expected an array in {where}, found pickled objects, which are never loaded; save them with "
+            f".astype(str) or as numbers."
+        )
+    wanted = math.prod(head.shape) * head.dtype.itemsize
+    if head.offset + wanted > size:
+        raise ValueError(f"{where} of {head.shape} needs {wanted:,} bytes, and there are {size:,}")
 
 
 def npy_labels(path: Path) -> pd.Series[Any]:
     """Read the labels in a ``.npy`` file."""
-    with closing(read_npy(path)) as rows:
-        return as_labels(rows, path.name)
+    with closing(_read_npy(path)) as rows:
+        return _as_labels(rows, path.name)
 
 
-def as_labels(array: DiskRows, where: str) -> pd.Series[Any]:
+def _as_labels(array: DiskRows, where: str) -> pd.Series[Any]:
     """Return a one-dimensional array as labels; an empty string is a missing label."""
     if array.ndim != 1 or array.dtype.kind in "Vc":
         raise BadValue(
@@ -400,12 +392,6 @@ def _with_text(array: np.ndarray) -> np.ndarray:
         if letters.max() > sys.maxunicode:
             raise ValueError(f"text with the character {letters.max()}")
     return array
-
-
-def _check_shape(shape: tuple[int, ...]) -> None:
-    """Raise an error for a shape that no array has."""
-    if any(isinstance(n, bool) or n < 0 for n in shape) or math.prod(shape) >= 2**63:
-        raise ValueError(f"an array of shape {shape}")
 
 
 def _check_directory(path: Path, members: list[zipfile.ZipInfo]) -> None:

@@ -154,9 +154,19 @@ class Table(CellFile):
     ) -> AbstractContextManager[Writer]:
         """Open a writer of a copy with new coordinates at ``path``, which is later moved."""
 
-    @abstractmethod
     def _counts_rows(self, name: str) -> bool:
         """Whether a column of numbers is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
+        rows = self.rows_of([name])
+        n, first = rows.shape[0], rows[0:1][0, 0]
+        return (
+            n > 1
+            and first in (0, 1)
+            and all(
+                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
+                for lo in range(0, n, BLOCK_LABELS)
+                for block in [rows[lo : lo + BLOCK_LABELS]]
+            )
+        )
 
     def _is_id(self, name: str) -> bool:
         return name.lower() in ID_NAMES or self._counts_rows(name)
@@ -218,7 +228,6 @@ class ParsedNumbers:
         self._written: list[int] | None = None  # columns in the file
         self._numeric: set[int] = set()  # columns without text so far
         self._present: set[int] = set()  # columns in which not every number is missing
-        self._counting: dict[int, float] = {}  # first number of the columns that count rows so far
         self._n = 0
 
     def add(self, columns: Sequence[Sequence[str]]) -> None:
@@ -227,8 +236,6 @@ class ParsedNumbers:
             parsed = {j: _floats(texts) for j, texts in enumerate(columns)}
             self._written = [j for j, values in parsed.items() if values is not None]
             self._numeric = set(self._written)
-            firsts = {j: values[0] for j, values in parsed.items() if values is not None}
-            self._counting = {j: float(first) for j, first in firsts.items() if first in (0, 1)}
         else:
             parsed = {j: _floats(columns[j]) for j in self._numeric}
         block = np.full((len(columns[0]), len(self._written)), np.nan)
@@ -240,20 +247,12 @@ class ParsedNumbers:
             block[:, k] = values
             if j not in self._present and not np.isnan(values).all():
                 self._present.add(j)
-            if j in self._counting:
-                counts = self._counting[j] + np.arange(self._n, self._n + values.size)
-                if not np.array_equal(values, counts):
-                    del self._counting[j]
         self._file.write(block.data)
         self._n += len(block)
 
     def numeric(self) -> set[int]:
         """Return the columns that hold numbers; one in which all are missing does not."""
         return self._numeric & self._present
-
-    def counts_rows(self, column: int) -> bool:
-        """Whether a column is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
-        return self._n > 1 and column in self._counting
 
     def columns(self, columns: Sequence[int]) -> ParsedRows:
         """Return the rows of some columns."""
@@ -338,9 +337,6 @@ class TextFile(Table):
 
     def _numeric(self) -> set[str]:
         return {self.columns[j] for j in self._parsed().numeric()}
-
-    def _counts_rows(self, name: str) -> bool:
-        return self._parsed().counts_rows(self.columns.index(name))
 
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
         if any(key not in self._encoded for key in keys):
@@ -602,19 +598,6 @@ class ParquetFile(Table):
         if len(found) != self.n_cells:
             raise damaged(self.path, f"{len(found):,} of {self.n_cells:,} rows in {key!r}")
         return found
-
-    def _counts_rows(self, name: str) -> bool:
-        rows = self.rows_of([name])
-        first = rows[0:1][0, 0]
-        return (
-            self.n_cells > 1
-            and first in (0, 1)
-            and all(
-                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
-                for lo in range(0, self.n_cells, BLOCK_LABELS)
-                for block in [rows[lo : lo + BLOCK_LABELS]]
-            )
-        )
 
     @contextmanager
     def _writer(

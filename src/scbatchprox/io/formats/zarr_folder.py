@@ -25,7 +25,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 import time
 import warnings
@@ -214,24 +213,22 @@ def beside(store: Path, kind: str) -> Path:
 
 def check_store_place(path: str | Path) -> None:
     """Raise an error if there is something that is not a store: it would be replaced, and lost."""
-    # Before links are resolved: /dev/stdout may lead to a pipe, which has no name.
-    try:
-        mode = os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        parent = Path(path).resolve().parent
+    path = Path(path)
+    found = kind_at(
+        path
+    )  # before links are resolved: /dev/stdout may lead to a pipe, without a name
+    if found is None:
+        parent = path.resolve().parent
         if not parent.is_dir():
-            raise BadFile(f"Expected a folder to write to, found none at {parent}.") from None
-        return
-    kinds = {stat.S_IFREG: "file", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
-    if not stat.S_ISDIR(mode):
-        what = kinds.get(stat.S_IFMT(mode), "device")
-    elif not os.listdir(path) or any(
-        (Path(path) / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")
+            raise BadFile(f"Expected a folder to write to, found none at {parent}.")
+    elif found != "folder":
+        raise BadValue(f"Expected a .zarr store, or nothing, at {path}, found a {found}.")
+    elif os.listdir(path) and not any(
+        (path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")
     ):
-        return
-    else:
-        what = "folder of another kind"
-    raise BadValue(f"Expected a .zarr store, or nothing, at {path}, found a {what}.")
+        raise BadValue(
+            f"Expected a .zarr store, or nothing, at {path}, found a folder of another kind."
+        )
 
 
 def begin(destination: Path) -> tuple[Path, int | None]:
