@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from scbatchprox.cells.keys import batch_labels
 from scbatchprox.core.checks import check_embedding, some_of
-from scbatchprox.errors import BadKey, BadValue
+from scbatchprox.errors import BadKey, BadValue, Parameter
 from scbatchprox.upstream.components import N_HVGS
 
 from .counts import with_counts
@@ -97,8 +97,9 @@ class Keys:
 def _labels(obs: pd.DataFrame, key: str) -> pd.Series[Any]:
     if key not in obs:
         raise BadKey(
-            f"Expected label_key in obs, found no column {key!r}; available: {some_of(obs, most=20)}."
-        )
+            "Expected ", Parameter("label_key"), f" in obs, found no column {key!r}; available: "
+            f"{some_of(obs, most=20)}.",
+        )  # fmt: skip
     return obs[key]
 
 
@@ -118,7 +119,9 @@ def _representation(name: str, adata: ad.AnnData, rep: str | None, counts: bool)
     available = some_of(adata.obsm, most=20)
     if rep is not None:
         if rep not in adata.obsm:
-            raise BadKey(f"Expected use_rep in obsm, found no {rep!r}; available: {available}.")
+            raise BadKey(
+                "Expected ", Parameter("use_rep"), f" in obsm, found no {rep!r}; available: {available}."
+            )  # fmt: skip
         return rep
     several = [key for key in adata.obsm if not any(word in key.lower() for word in _PICTURES)]
     several = [key for key in _FIRST if key in several][:1] or several
@@ -127,6 +130,6 @@ def _representation(name: str, adata: ad.AnnData, rep: str | None, counts: bool)
     if counts:
         return None
     raise BadValue(
-        f"Expected counts or one embedding in {name}, found neither; choose one with use_rep; "
-        f"available: {available}."
-    )
+        f"Expected counts or one embedding in {name}, found neither; choose one with ",
+        Parameter("use_rep"), f"; available: {available}.",
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from scbatchprox.errors import BadFile
+from scbatchprox.errors import BadFile, Parameter, Part
 
 __all__ = ["VARIABLE", "data_folder"]
 
@@ -20,14 +20,14 @@ def data_folder(data_dir: str | Path | None = None) -> Path:
     The first two must exist; the first download makes the folder in the cache.
     """
     if data_dir is not None:
-        return _existing(Path(data_dir), "data_dir")
+        return _existing(Path(data_dir), Parameter("data_dir"))
     named = os.environ.get(VARIABLE)
     return _existing(Path(named), f"${VARIABLE}") if named else _cache() / "scbatchprox"
 
 
-def _existing(folder: Path, name: str) -> Path:
+def _existing(folder: Path, name: Part) -> Path:
     if not folder.is_dir():
-        raise BadFile(f"Expected {name} to be a folder of data, found none at {folder}.")
+        raise BadFile("Expected ", name, f" to be a folder of data, found none at {folder}.")
     return folder
 
 

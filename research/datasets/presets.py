@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scbatchprox.demo import simulate
-from scbatchprox.errors import BadFile, BadValue
+from scbatchprox.errors import BadFile, BadValue, Parameter
 from scbatchprox.progress import Progress, silent
 from scbatchprox.upstream.components import N_COMPONENTS
 
@@ -139,8 +139,8 @@ def load(
     if preset is not None:
         raise BadFile(
             f"Expected {stored.name} in {folder}, found none; put it there, or set another folder "
-            f"with data_dir or $SCBATCHPROX_DATA."
-        )
+            f"with ", Parameter("data_dir"), " or $SCBATCHPROX_DATA.",
+        )  # fmt: skip
     raise BadValue(
         f"Expected the name of a data set or an .h5ad file, found {name!r}; available: "
         f"{', '.join(PRESETS)}."
