@@ -23,7 +23,7 @@ NEW = """
     patience: int = own(7, "Rounds without any change, at most.", typed=int)
 
 
-_MOMENT, """
+_OWN = """
 #: What every door makes of it, in a new process.
 DOORS = """
 import inspect, json, runpy, sys
@@ -58,8 +58,8 @@ def test_adding_an_option_is_a_change_in_one_place(tmp_path):
     )  # fmt: skip
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     declared = (package / "options.py").read_text()
-    assert declared.count("\n\n\n_MOMENT, ") == 1
-    (package / "options.py").write_text(declared.replace("\n\n\n_MOMENT, ", NEW))
+    assert declared.count("\n\n\n_OWN = ") == 1
+    (package / "options.py").write_text(declared.replace("\n\n\n_OWN = ", NEW))
     done = subprocess.run(
         [sys.executable, "-c", DOORS, tmp_path / "tools" / "options_page.py", tmp_path / "atlas"],
         env=os.environ | {"PYTHONPATH": str(package.parent)}, capture_output=True, text=True,

@@ -138,6 +138,8 @@ class Options:
     )
 
 
+_OWN = fields(Options)
+del Options.__dataclass_fields__  # the estimator has this signature, but is no dataclass
 _MOMENT, _POPULATION, _ADAM = ("moment",), ("population",), ("adam",)
 OF_OBJECTS = (
     Option(
@@ -167,7 +169,7 @@ def options_of() -> list[Option]:
     """Return the options of the method itself, with their names and defaults."""
     return [
         Option(**vars(one.metadata["option"]) | {"name": one.name, "default": one.default})
-        for one in fields(Options)
+        for one in _OWN
     ]
 
 
