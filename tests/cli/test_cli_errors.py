@@ -14,7 +14,7 @@ import anndata as ad
 import numpy as np
 import pytest
 
-from command_line import command, run
+from command_line import command, run, warm_command
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
 
@@ -67,12 +67,14 @@ class TestWrongUse:
         )
         adata.obsm["X_pca"][90:] *= 0.1
         adata.write_h5ad(path := tmp_path / "c.h5ad")
-        done = command("refine", path, "--batch-key", "batch", "--in-place", "--target", "moment")
+        done = warm_command(
+            "refine", path, "--batch-key", "batch", "--in-place", "--target", "moment"
+        )
         assert "Batches differ" in done.stderr
         assert "--target population; --diagnose gives a verdict per batch." in done.stderr
 
     def test_in_a_new_process(self, path):
-        done = command("refine", path, "--batch-key", "plate", "--in-place")
+        done = warm_command("refine", path, "--batch-key", "plate", "--in-place")
         assert done.returncode == 2
         assert (done.stdout, done.stderr.count("\n")) == ("", 1)
         assert "no column 'plate'" in done.stderr
@@ -100,7 +102,9 @@ class TestWrongUse:
     def test_read_only_folder(self, path, tmp_path):
         path.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
         try:
-            done = command("refine", path, "--batch-key", "batch", "--out", tmp_path / "o.h5ad")
+            done = warm_command(
+                "refine", path, "--batch-key", "batch", "--out", tmp_path / "o.h5ad"
+            )
         finally:
             path.parent.chmod(0o755)
         assert done.returncode == 1
@@ -131,6 +135,7 @@ class TestWrongUse:
     )
     @pytest.mark.parametrize("where", ["--in-place", "--out"])
     @pytest.mark.parametrize("kind", ["full", "read-only"])
+    @pytest.mark.slow
     def test_full_disk_and_read_only_folder(self, path, tmp_path, where, kind):
         """On a small file system for this test: the sentence names the cause, and no data is lost."""
         disk = tmp_path / "disk"

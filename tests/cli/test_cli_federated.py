@@ -63,7 +63,7 @@ def options(table):
     return [table, "--batch-key", "donor", "--use-rep", "PC"]
 
 
-@pytest.mark.parametrize("target", ["moment", "population"])
+@pytest.mark.parametrize("target", ["moment", pytest.param("population", marks=pytest.mark.slow)])
 def test_from_keys_to_refined_cells(study, tables, target):
     yes = ["--yes"] * (target == "population")
     plan = study.at(

@@ -88,6 +88,7 @@ def test_version_and_completion():
     assert "refine" in answer.stdout
 
 
+@pytest.mark.slow
 def test_demo_command(tmp_path):
     result = run("demo", "--out", tmp_path, "--data", "balanced2")
     assert "macro-F1" in result.stdout

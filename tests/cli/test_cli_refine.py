@@ -10,7 +10,8 @@ import anndata as ad
 import numpy as np
 import pytest
 
-from command_line import command, printed_on, run
+import warm_processes
+from command_line import command, printed_on, run, warm_command
 from scbatchprox import BatchProx
 from scbatchprox.diagnosis.levels import Level
 from scbatchprox.io.model_file import params_as_json
@@ -148,7 +149,7 @@ h5ad._H5adWriter.write = write
 from scbatchprox.cli.app import app
 app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose"])
 """
-        done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+        done = warm_processes.run(script, path)
         assert done.returncode == 130
         # A line about compiled code may come first.
         assert done.stderr.splitlines()[-1] == "Error: Interrupted."
@@ -161,20 +162,18 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
     def test_interrupted_inside_the_file_object(self, path, method, call):
         """HDF5 calls these methods, and an exception cannot pass through it."""
         before = path.read_bytes()
-        done = subprocess.run(
-            [sys.executable, "-c", INTERRUPTING, path, method, call], capture_output=True, text=True
-        )
+        done = warm_processes.run(INTERRUPTING, path, method, call)
         assert done.returncode == 130, done.stderr
         assert done.stderr.splitlines()[-1] == "Error: Interrupted."
         assert path.read_bytes() == before
         assert os.listdir(path.parent) == [path.name]
 
     def test_quiet_prints_nothing(self, path):
-        done = command("refine", path, "--batch-key", "batch", "--in-place", "--quiet")
+        done = warm_command("refine", path, "--batch-key", "batch", "--in-place", "--quiet")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_no_bar_without_a_terminal(self, path):
-        done = command("refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose")
+        done = warm_command("refine", path, "--batch-key", "batch", "--in-place", "--no-diagnose")
         assert done.returncode == 0
         assert not any(word in done.stderr for word in ("%", "rows/s", "moments"))
 
@@ -217,7 +216,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         assert warm.stderr == ""
 
     def test_verbose_prints_the_size_of_the_input(self, path):
-        done = command("refine", path, "--batch-key", "batch", "--in-place", "-v")
+        done = warm_command("refine", path, "--batch-key", "batch", "--in-place", "-v")
         assert "180 cells x 5 coordinates (float64) in 3 batches" in done.stderr
 
     def test_labels_from_a_second_file(self, adata, tmp_path):
@@ -231,7 +230,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
     def test_barcodes_as_batches_are_a_warning(self, adata, tmp_path):
         adata.obs["barcode"] = adata.obs_names
         adata.write_h5ad(tmp_path / "b.h5ad")
-        done = command("refine", tmp_path / "b.h5ad", "--batch-key", "barcode", "--in-place")
+        done = warm_command("refine", tmp_path / "b.h5ad", "--batch-key", "barcode", "--in-place")
         assert done.returncode == 0
         assert done.stderr.startswith("Warning: Expected batches of cells, found 180 batches")
         assert done.stderr.count("\n") == 1

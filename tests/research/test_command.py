@@ -100,6 +100,7 @@ def whole(folder, tmp_path_factory):
     return rows_of(out)
 
 
+@pytest.mark.slow
 class TestInterruption:
     @pytest.mark.parametrize("after", [1, 8])
     def test_a_killed_run_continues_to_the_same_rows(self, folder, tmp_path, whole, after):

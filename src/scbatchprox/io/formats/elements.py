@@ -20,7 +20,7 @@ import pandas as pd
 import scipy.sparse as sp
 from anndata.io import read_elem, sparse_dataset
 
-from ...core.checks import absent_embedding, require_columns
+from ...core.checks import BATCH_KEY, absent_embedding, require_columns
 from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
 from .base import BLOCK_LABELS, Encoder, Rows
@@ -80,7 +80,7 @@ def _rows(group: Any, use_rep: str, path: Path) -> Rows:
     return StoredRows(element, path)
 
 
-def stored_obs(group: Any, keys: Sequence[str], what: Part) -> pd.DataFrame:
+def stored_obs(group: Any, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
     """Read some columns of ``obs`` from an AnnData group of HDF5 or zarr."""
     with reading(path_of(group)):
         obs = child(group, "obs")
