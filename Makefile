@@ -13,7 +13,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help environments demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
+.PHONY: help environments size demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the h
 
 docs: $(DOCS)/.done ## build the site into docs/_build/html, and run its notebooks; needs no network
 	$(DOCS)/bin/python -m sphinx -W --keep-going -j auto -q -d docs/_build/doctrees docs docs/_build/html
+
+size: $(VENV)/.test ## print lines and modules of the package, its longest functions, and how many modules a call passes
+	$(BIN)/python tools/size.py
 
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.test ## damaged and hostile files of all kinds, and failing writes, for FUZZ_SECONDS=600; prints its seed (Linux)
