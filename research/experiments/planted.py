@@ -11,7 +11,7 @@ import pandas as pd
 
 from scbatchprox.api.diagnose import diagnose
 from scbatchprox.core.checks import some_of
-from scbatchprox.diagnosis.levels import Level
+from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate.metrics import f1_given_batch, macro_f1, neighbourhood_scores
 from scbatchprox.evaluate.metrics.cells import embedding, groups, sample

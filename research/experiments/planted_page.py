@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scbatchprox.diagnosis.levels import Level
+from scbatchprox.diagnosis.verdict import Level
 
 from ..baselines import POPULATION
 from ..planted import KINDS

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scbatchprox import BatchProx, diagnose
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
-from scbatchprox.diagnosis.look import MAX_CELLS, MIN_PER_BATCH, look, sample_sizes
+from scbatchprox.diagnosis.table import MAX_CELLS, MIN_PER_BATCH, look, sample_sizes
 from scbatchprox.targets.moment import MomentTarget
 
 EVEN, SKEWED = (1, 1, 1, 1, 1), (20, 1, 1, 1, 1)

@@ -15,19 +15,24 @@ import scbatchprox
 from report_cells import make_cells
 from scbatchprox import diagnose, pl, refine, report
 from scbatchprox.core.evidence import Decision
-from scbatchprox.diagnosis.judge import (
+from scbatchprox.diagnosis.kept import Kept
+from scbatchprox.diagnosis.table import Diagnosis, with_kept
+from scbatchprox.diagnosis.verdict import (
+    COLUMNS,
+    NEARNESS,
+    Level,
     judge_arriving,
     judge_batch,
     judge_kept,
     judge_place,
+    level_of,
+    place_sentence,
+    sentence,
+    verdict_columns,
+    verdicts_of,
+    why,
     with_care,
 )
-from scbatchprox.diagnosis.kept import Kept
-from scbatchprox.diagnosis.levels import Level
-from scbatchprox.diagnosis.printed import Diagnosis
-from scbatchprox.diagnosis.table import with_kept
-from scbatchprox.diagnosis.verdict import COLUMNS, level_of, verdict_columns, verdicts_of, why
-from scbatchprox.diagnosis.words import NEARNESS, place_sentence, sentence
 from scbatchprox.plots.verdicts import LEVELS as COLOURS
 from scbatchprox.targets.population.settings import PopulationSettings
 

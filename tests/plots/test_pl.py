@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
 from scbatchprox.core.evidence import Decision
-from scbatchprox.diagnosis.levels import Level
+from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.plots.canvas import COLOURS, GREY, label
 from scbatchprox.plots.cloud import MAX_POINTS
 from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
@@ -366,10 +366,14 @@ QUIET = {
     ],
 )
 def test_only_reasons_of_the_verdict_are_marked(change, marked, by_moments):
-    from scbatchprox.diagnosis.judge import judge_batch, judge_kept, with_care
     from scbatchprox.diagnosis.kept import Kept
-    from scbatchprox.diagnosis.verdict import verdict_columns
-    from scbatchprox.diagnosis.words import sentence
+    from scbatchprox.diagnosis.verdict import (
+        judge_batch,
+        judge_kept,
+        sentence,
+        verdict_columns,
+        with_care,
+    )
 
     if isinstance(marked, dict):
         marked = marked["moment" if by_moments else "population"]

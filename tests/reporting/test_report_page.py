@@ -7,7 +7,7 @@ import pytest
 
 from report_cells import BATCHES, TYPES, make_cells
 from scbatchprox import diagnose, report
-from scbatchprox.diagnosis.levels import Level
+from scbatchprox.diagnosis.verdict import Level
 
 
 class Page(HTMLParser):

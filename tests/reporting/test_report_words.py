@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from scbatchprox.diagnosis.levels import Level
+from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.reporting.facts import Drawn, Facts, Scores
 from scbatchprox.reporting.tables import batch_table, composition
 from scbatchprox.reporting.words import verdict

@@ -12,7 +12,7 @@ from ..cells.keys import as_keys, batch_labels
 from ..cells.modality import find_embedding
 from ..core.labels import Labels, population_labels
 from ..core.tensors import like
-from ..diagnosis.look import look
+from ..diagnosis.table import look
 from ..errors import BadValue, Parameter
 from ..options import takes_options
 from .estimator import BatchProx

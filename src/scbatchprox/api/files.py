@@ -13,7 +13,7 @@ from ..cells.memory import MemoryCells
 from ..cells.reading import ClusterCells, LocalCells, connection, source_of
 from ..core.adapter import Adapter
 from ..core.solvers import solver_of
-from ..diagnosis.look import look, sample_sizes
+from ..diagnosis.table import look, sample_sizes
 from ..errors import BadValue
 from ..io.damaged import naming
 from ..progress import Progress, silent

@@ -12,7 +12,7 @@ from ..core.checks import some_of
 from ..core.labels import union
 from ..core.narrow import Tabled
 from ..core.shown import count
-from ..diagnosis.printed import verdict_lines
+from ..diagnosis.table import verdict_lines
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 

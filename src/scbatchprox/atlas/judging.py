@@ -17,11 +17,19 @@ from scipy.spatial.distance import cdist
 from ..api.estimator import BatchProx
 from ..core.checks import check_embedding, nonfinite_error, one_of
 from ..core.moments import Moments, Pooled
-from ..diagnosis.judge import DEFAULTS, judge_arriving, judge_batch, judge_place
-from ..diagnosis.levels import Level
 from ..diagnosis.table import mover_of
-from ..diagnosis.verdict import verdict_columns
-from ..diagnosis.words import FIRST, NEARNESS, place_sentence, sentence
+from ..diagnosis.verdict import (
+    DEFAULTS,
+    FIRST,
+    NEARNESS,
+    Level,
+    judge_arriving,
+    judge_batch,
+    judge_place,
+    place_sentence,
+    sentence,
+    verdict_columns,
+)
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 from ..kernels.blocks import BLOCK_BYTES

@@ -20,7 +20,7 @@ def names(counts: list[dict[str, Any]]) -> str:
 def judgement(batch: Any, row: Any) -> str:
     """Return the judgement on a batch as text."""
     sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
-    from ..diagnosis.words import FIRST
+    from ..diagnosis.verdict import FIRST
 
     if row["level"] != FIRST:
         sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"

@@ -55,7 +55,7 @@ def diagnose(
             output.print_table(table.drop(columns=list(COLUMNS)))
             output.print_line("", *verdicts(table, None))
         else:
-            from ..diagnosis.printed import diagnosis_lines
+            from ..diagnosis.table import diagnosis_lines
 
             output.print_line(*diagnosis_lines(table, output.width))
         columns = {str(name): values.tolist() for name, values in table.items()}
@@ -66,6 +66,6 @@ def verdicts(table: pd.DataFrame, width: int | None) -> list[str]:
     """Return a line per batch for a file, or sentences for a screen with one per verdict."""
     if width is None:
         return [f"{batch}: {verdict}" for batch, verdict in table["verdict"].items()]
-    from ..diagnosis.printed import verdict_lines
+    from ..diagnosis.table import verdict_lines
 
     return verdict_lines(table, width)

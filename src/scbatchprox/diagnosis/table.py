@@ -1,8 +1,15 @@
-"""The effect of a refinement on each batch, and a verdict in words."""
+"""The table of a diagnosis: what a refinement does to each batch, and a verdict in words.
+
+It is made by ``diagnosis``, printed so that it fits a screen and verdicts are whole, and ``look`` is the
+check that ``refine`` makes after a fit: a diagnosis, a look at a sample, or nothing.
+"""
 
 from __future__ import annotations
 
+import html
 import math
+import shutil
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,25 +18,144 @@ import pandas as pd
 
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
+from ..core.checks import warn_user
 from ..core.evidence import Decision, Evidence
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
+from ..core.narrow import narrow_table
 from ..core.problem import Weights
+from ..core.shown import count, names
 from ..core.target import Cells, TargetRule
+from ..errors import Part
 from ..kernels.arrays import Floats, Ints
 from ..kernels.distances import squared_distances
 from ..kernels.threads import one_numpy_thread
 from ..targets.population.find import looked_at
 from ..targets.population.target import PopulationTarget
-from .judge import DEFAULTS, judge_batch, judge_kept, with_care
-from .kept import Kept, kept_columns
-from .limits import MIN_CELLS
-from .printed import Diagnosis
-from .verdict import COLUMNS, Verdict, verdict_columns, verdicts_of, why
-from .words import clauses, sentence
+from .kept import MEASURES, Kept, kept_columns, kept_names
+from .verdict import (
+    COLUMNS,
+    DEFAULTS,
+    DIFFERENT,
+    MIN_CELLS,
+    Verdict,
+    clauses,
+    composition_warning,
+    judge_batch,
+    judge_kept,
+    kept_warning,
+    sentence,
+    verdict_columns,
+    verdicts_of,
+    why,
+    with_care,
+)
 
-__all__ = ["composition_of", "diagnosis", "found_in", "mover_of", "with_kept"]
+__all__ = [
+    "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "mover_of",
+    "sample_sizes", "verdict_lines", "with_kept",
+]  # fmt: skip
+
+#: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
+ROWS, VERDICTS, NAMED = 40, 12, 12
+#: Columns that are not printed: what ``evidence`` is made of, and what few batches have.
+DETAILS = ("support", "chance", "gain", "smooth", "removed")
+SCALES = ("scale_min", "scale_max")
+#: Columns of the screen, at most, that sentences are wrapped at.
+WIDEST = 110
+
+
+class Diagnosis(pd.DataFrame):  # type: ignore[misc]
+    """A data frame that prints its verdicts as sentences below the numbers."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame  # what is selected from the table is a common data frame
+
+    def __repr__(self) -> str:
+        if "verdict" not in self.columns:
+            return str(pd.DataFrame(self))
+        return "\n".join(diagnosis_lines(self, shutil.get_terminal_size().columns))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        if "verdict" not in self.columns:
+            return str(pd.DataFrame(self)._repr_html_())
+        numbers, left = _numbers(self)
+        table = numbers.to_html(float_format="{:.2f}".format, na_rep="-", border=0)
+        notes = "".join(f"<p>{html.escape(text)}</p>" for text in (*left, *_lines_of_kept(self)))
+        verdicts, others = _by_verdict(self)
+        items = [
+            f"<b>{html.escape(batches)}</b>: {html.escape(verdict)}"
+            for verdict, batches in verdicts.items()
+        ]
+        listed = "".join(f"<li>{item}</li>" for item in (*items, *map(html.escape, others)))
+        return f"{table}{notes}<ul>{listed}</ul>"
+
+
+def diagnosis_lines(table: pd.DataFrame, width: int) -> list[str]:
+    """Return a diagnosis as text for a screen: numbers, what happens to columns to keep, verdicts."""
+    numbers, left = _numbers(table)
+    notes = [*left, *(line for text in _lines_of_kept(table) for line in _wrapped(text, width))]
+    return [*narrow_table(numbers, width), *notes, "", *verdict_lines(table, width)]
+
+
+def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
+    """Return the verdicts as text for a screen, the worst first, each with the batches that it is on."""
+    verdicts, others = _by_verdict(table)
+    sentences = (f"{batches}: {verdict}" for verdict, batches in verdicts.items())
+    return [*(line for text in sentences for line in _wrapped(text, width)), *others]
+
+
+def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the numbers that differ between batches, and a sentence if some batches are left out."""
+    kept = [f"{name} {what}" for name in kept_names(table) for what in MEASURES]
+    numbers = pd.DataFrame(table).drop(columns=[*COLUMNS, *kept, *DETAILS], errors="ignore")
+    scales = [name for name in SCALES if name in numbers]
+    if (numbers[scales] == 1).all(axis=None):  # of no interest, as for the population target
+        numbers = numbers.drop(columns=scales)
+    more = len(table) - ROWS
+    if more <= 0:
+        return numbers, []
+    ranks = _ranks(table)
+    worst = sorted(range(len(table)), key=lambda row: -ranks[row])[:ROWS]
+    return numbers.iloc[worst], [
+        f"and {count(more, 'more batch', 'more batches')}; those with the worst verdicts are shown"
+    ]
+
+
+def _lines_of_kept(table: pd.DataFrame) -> list[str]:
+    return [Kept.of(table, name).sentence for name in kept_names(table)]
+
+
+def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
+    """Return each verdict and its batches, as a text, and a sentence if some verdicts are left out.
+
+    The worst verdicts are first, and among those the most common ones.
+    """
+    found: dict[str, list[Any]] = {}
+    for batch, verdict in table["verdict"].items():
+        found.setdefault(str(verdict), []).append(batch)
+    rank = dict(zip(table["verdict"].map(str), _ranks(table), strict=True))
+    order = sorted(found, key=lambda verdict: (-rank[verdict], -len(found[verdict])))
+    # The best is the last that may be left out: it is one verdict on many batches.
+    shown = order if len(order) <= VERDICTS else [*order[: VERDICTS - 1], order[-1]]
+    others = [verdict for verdict in order if verdict not in shown]
+    batches = sum(len(found[verdict]) for verdict in others)
+    more = f"and {count(len(others), 'more verdict')} on {count(batches, 'batch', 'batches')}"
+    return {verdict: names(found[verdict], NAMED) for verdict in shown}, [more] * bool(others)
+
+
+def _ranks(table: pd.DataFrame) -> list[int]:
+    """Return a larger number for a worse verdict."""
+    return [0 if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, min(width, WIDEST), subsequent_indent="    ", break_on_hyphens=False)
+
 
 #: Numbers of the evidence in the table.
 EVIDENCE = (
@@ -169,3 +295,83 @@ def _nearest(Z: Any, k: int) -> Ints:
     np.fill_diagonal(D, np.inf)
     near: Ints = np.argpartition(D, k - 1, axis=1)[:, :k]
     return near
+
+
+#: Cells of a small sample of all batches, and the fewest and most cells of one batch in it.
+MAX_CELLS, MIN_PER_BATCH, MAX_PER_BATCH = 6000, 300, 1000
+
+
+def look(
+    fit: Fit,
+    cells: Cells,
+    diagnose: bool | None = None,
+    keep: Mapping[str, Labels] | None = None,
+) -> pd.DataFrame | None:
+    """Warn if the target is wrong for the batches, and return a diagnosis if one was made.
+
+    ``True`` makes a diagnosis. ``None`` does so for a target with a consensus, which has computed most of it
+    already, and if there are columns to ``keep``; for other targets it looks at a small sample.
+    ``False`` does nothing.
+    """
+    if diagnose is False:
+        return None
+    if _in_full(fit.method.rule, diagnose) or keep:
+        table = diagnosis(fit, cells, keep=keep)
+        message = _warning_of_kept(table, keep or {}) or _composition(fit, table)
+    else:
+        table, message = None, _composition(fit, _small_look(cells))
+    if message is not None and fit.adapter.moves:
+        warn_user(*message)
+    return table
+
+
+def sample_sizes(
+    rule: TargetRule, diagnose: bool | None, n_cells: Ints, keep: object = None
+) -> Ints | None:
+    """(B,) number of cells that :func:`look` will sample, so that an earlier pass can draw them."""
+    if diagnose is False:
+        return None
+    in_full = bool(keep) or _in_full(rule, diagnose)
+    return looked_at(n_cells) if in_full else _small(n_cells)
+
+
+def _small_look(cells: Cells) -> pd.DataFrame:
+    """Return the compositions of batches, on a small sample."""
+    sample = cells.small_sample(_small(cells.labels.n))
+    named = sample.labels.batches[sample.labels.codes]
+    labels = Labels.of(named, named.size)  # without batches that have no cells in the sample
+    composition = np.full(labels.batches.size, np.nan)
+    if labels.batches.size > 1:
+        found = found_in(MemoryCells(sample.cells, labels))
+        composition = composition_of(found, labels.n)
+    return pd.DataFrame({"composition": composition}, labels.batches.tolist())
+
+
+def _small(n_cells: Ints) -> Ints:
+    """(B,) cells of a small sample of batches of ``n_cells``; none of the smallest of very many batches."""
+    n = np.asarray(n_cells, np.int64)
+    most = np.minimum(n, int(np.clip(MAX_CELLS // max(n.size, 1), MIN_PER_BATCH, MAX_PER_BATCH)))
+    most[np.argsort(-n, kind="stable")[MAX_CELLS // MIN_PER_BATCH :]] = 0
+    return most
+
+
+def _in_full(rule: TargetRule, diagnose: bool | None) -> bool:
+    return bool(diagnose) or rule.registers
+
+
+def _warning_of_kept(table: pd.DataFrame, keep: Mapping[str, Labels]) -> list[Part] | None:
+    """Return a warning if a refinement removes what it was told to keep."""
+    for name in keep:
+        column = Kept.of(table, name)
+        reasons = judge_kept([column])
+        if f"{name} removed" in [reason.name for reason in reasons]:
+            return kept_warning(name, reasons, column.numbers)
+    return None
+
+
+def _composition(fit: Fit, table: pd.DataFrame) -> list[Part] | None:
+    """Return a warning if the target moves whole batches, and they differ in composition."""
+    differing = table.index[table["composition"] > DIFFERENT].tolist()
+    if fit.method.rule.registers or not differing:
+        return None
+    return composition_warning(differing, "verdict" in table)

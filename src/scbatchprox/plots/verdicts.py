@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..diagnosis.levels import Level
-from ..diagnosis.verdict import verdicts_of
+from ..diagnosis.verdict import Level, verdicts_of
 from .canvas import GREY
 
 if TYPE_CHECKING:

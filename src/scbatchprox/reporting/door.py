@@ -10,7 +10,7 @@ from ..api.estimator import BatchProx
 from ..api.options import check_options
 from ..cells.keys import as_names
 from ..core.checks import one_of
-from ..diagnosis.look import sample_sizes
+from ..diagnosis.table import sample_sizes
 from ..errors import BadValue, MissingExtra
 from ..io.atomic import check_place, replacing
 from ..kernels.arrays import Ints

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..diagnosis.kept import kept_names
-from ..diagnosis.printed import DETAILS
+from ..diagnosis.table import DETAILS
 from ..diagnosis.verdict import why
 from .facts import Facts, Scores
 from .scored import SCORES

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..core.shown import names
-from ..diagnosis.judge import judge_kept
 from ..diagnosis.kept import MEASURES, Kept
-from ..diagnosis.levels import Level
+from ..diagnosis.verdict import Level, clauses, judge_kept, verdicts_of
 from ..diagnosis.verdict import Verdict as Found
-from ..diagnosis.verdict import verdicts_of
-from ..diagnosis.words import clauses
 from .facts import Facts
 
 __all__ = ["Verdict", "levels_of", "verdict"]
