@@ -47,8 +47,8 @@ ASKED = {"memory": "takes minutes: make test-heavy", "browser": "needs Chromium:
 
 #: Examples in docstrings that need the packages of a marker.
 EXAMPLES = {
-    "scbatchprox.evaluate.metrics.overview.scores": "bench",
-    "scbatchprox.evaluate.metrics.scib_scores.scib": "bench",
+    "scbatchprox.evaluate.comparison.scores": "bench",
+    "scbatchprox.evaluate.scib_scores.scib": "bench",
     "scbatchprox.upstream.scvi.ScviUpstream": "scvi",
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import ilisi
+from scbatchprox.evaluate import ilisi
 from scbatchprox.kernels.threads import one_blas_thread
 from scbatchprox.targets.moment import MomentTarget
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from scbatchprox.errors import MissingExtra
-from scbatchprox.evaluate.metrics import f1_given_batch, neighbourhood_scores, scib, silhouette
+from scbatchprox.evaluate import f1_given_batch, scib, silhouette
+from scbatchprox.evaluate.comparison import neighbourhood_scores
 from scbatchprox.kernels.threads import one_blas_thread
 
 from ..baselines import CONTROLS, METHODS, ROUNDS

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import scib
+from scbatchprox.evaluate import scib
 from scbatchprox.kernels.threads import one_blas_thread
 
 from ..baselines import CONTROLS, METHODS

@@ -13,7 +13,8 @@ import pandas as pd
 from scbatchprox.api.estimator import BatchProx
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
-from scbatchprox.evaluate.metrics import neighbourhood_scores, silhouette
+from scbatchprox.evaluate import silhouette
+from scbatchprox.evaluate.comparison import neighbourhood_scores
 from scbatchprox.targets.population.dissolve import dissolved
 from scbatchprox.targets.population.settings import PopulationSettings
 from scbatchprox.targets.population.target import ROUNDS as TARGET_ROUNDS

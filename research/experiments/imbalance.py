@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import affected_f1, ilisi, macro_f1
+from scbatchprox.evaluate import affected_f1, ilisi, macro_f1
 from scbatchprox.kernels.threads import one_blas_thread
 
 from ..baselines import METHODS, POPULATION

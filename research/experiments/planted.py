@@ -13,9 +13,10 @@ from scbatchprox.api.diagnose import diagnose
 from scbatchprox.core.checks import some_of
 from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.errors import BadValue
-from scbatchprox.evaluate.metrics import f1_given_batch, macro_f1, neighbourhood_scores
-from scbatchprox.evaluate.metrics.cells import embedding, groups, sample
-from scbatchprox.evaluate.metrics.neighbours import Neighbours
+from scbatchprox.evaluate import f1_given_batch, macro_f1
+from scbatchprox.evaluate.cells import embedding, groups, sample
+from scbatchprox.evaluate.comparison import neighbourhood_scores
+from scbatchprox.evaluate.mixing import Neighbours
 from scbatchprox.kernels.arrays import Floats
 
 from ..baselines import METHODS, POPULATION

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import scores
+from scbatchprox.evaluate import scores
 from scbatchprox.kernels.threads import one_blas_thread
 
 from ..baselines import CONTROLS, SOLVERS, batchprox

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import neighbourhood_scores, silhouette
+from scbatchprox.evaluate import silhouette
+from scbatchprox.evaluate.comparison import neighbourhood_scores
 from scbatchprox.targets.population.settings import PopulationSettings
 from scbatchprox.targets.population.target import PopulationTarget
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from scbatchprox.core.checks import one_of, some_of
 from scbatchprox.errors import BadFile, BadKey, BadValue
-from scbatchprox.evaluate.metrics.scib_scores import PROFILES
+from scbatchprox.evaluate.scib_scores import PROFILES
 from scbatchprox.upstream.components import N_COMPONENTS, N_HVGS
 
 from ..baselines import METHODS, UPSTREAMS, Recipe

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from scbatchprox import __version__
-from scbatchprox.evaluate.metrics import macro_f1
+from scbatchprox.evaluate import macro_f1
 from scbatchprox.io.atomic import replacing
 
 from ..baselines import CONTROLS, Embedding, Method, embed, unrefined

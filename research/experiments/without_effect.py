@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from scbatchprox.evaluate.metrics import f1_given_batch, leave_one_batch_out_f1, macro_f1
-from scbatchprox.evaluate.metrics import mixing_within_types as mixing
+from scbatchprox.evaluate import f1_given_batch, leave_one_batch_out_f1, macro_f1
+from scbatchprox.evaluate import mixing_within_types as mixing
 from scbatchprox.kernels.threads import one_blas_thread
 
 from ..baselines import METHODS

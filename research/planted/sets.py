@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from scbatchprox.core.checks import some_of
 from scbatchprox.core.labels import Labels
 from scbatchprox.errors import BadKey, BadValue
-from scbatchprox.evaluate.metrics.cells import embedding, groups
+from scbatchprox.evaluate.cells import embedding, groups
 from scbatchprox.kernels.arrays import Floats, Ints
 
 from .effects import Effect, by_type, field, nothing, scale, shift

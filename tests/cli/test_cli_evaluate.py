@@ -12,8 +12,8 @@ import pytest
 import command_line
 from scbatchprox import refine
 from scbatchprox.errors import MissingExtra
-from scbatchprox.evaluate.metrics import compare, ilisi, macro_f1, scib_scores, silhouette
-from scbatchprox.evaluate.metrics.cells import Cells, sample
+from scbatchprox.evaluate import compare, ilisi, macro_f1, scib_scores, silhouette
+from scbatchprox.evaluate.cells import Cells, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
 N = 150
@@ -123,9 +123,9 @@ def test_quiet_prints_nothing_and_writes(path, tmp_path):
 
 @needs_scib
 def test_fast_reads_a_sample(path, adata, monkeypatch):
-    monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.FAST_CELLS", 100)
+    monkeypatch.setattr("scbatchprox.evaluate.comparison.FAST_CELLS", 100)
     # Small chunks, so that the sample comes from many.
-    monkeypatch.setattr("scbatchprox.evaluate.metrics.of_file.CHUNK_BYTES", 1024)
+    monkeypatch.setattr("scbatchprox.evaluate.comparison.CHUNK_BYTES", 1024)
     answer = json.loads(scored(path, "--json", "--profile", "fast", "--runs", 1).stdout)
     labelled = np.flatnonzero(adata.obs["type"].notna())
     obs = adata.obs.iloc[labelled]

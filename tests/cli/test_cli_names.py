@@ -18,7 +18,7 @@ from command_line import answer, command, run
 from scbatchprox import BatchProx, refine
 from scbatchprox.cli.output import Output
 from scbatchprox.errors import BadValue
-from scbatchprox.evaluate.metrics import comparison
+from scbatchprox.evaluate import comparison
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
 

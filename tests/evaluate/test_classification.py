@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.model_selection import train_test_split
 
 from labelled_cells import distances, f1_of, make_labelled
-from scbatchprox.evaluate.metrics import (
+from scbatchprox.evaluate import (
     affected_f1,
     f1_given_batch,
     ilisi,
@@ -49,7 +49,7 @@ class TestMacroF1:
 
     @pytest.mark.parametrize("newton", [2000, 1])
     def test_is_that_of_the_optimum(self, rng, monkeypatch, newton):
-        monkeypatch.setattr("scbatchprox.evaluate.metrics.classification._NEWTON", newton)
+        monkeypatch.setattr("scbatchprox.evaluate.classification._NEWTON", newton)
         Z, labels, _ = make_labelled(rng, 300, apart=0.7)
         truth, predicted = self.predictions(Z, labels, seed=3)
         scores = [f1_of(truth, predicted, kind) for kind in "abc"]

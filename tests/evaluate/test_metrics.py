@@ -15,16 +15,10 @@ from sklearn.metrics import silhouette_samples, silhouette_score
 from labelled_cells import distances, f1_of, make_labelled, nearest
 from scbatchprox.core.labels import Labels
 from scbatchprox.errors import MissingExtra, NotFinite
-from scbatchprox.evaluate.metrics import (
-    scib,
-    scores,
-    silhouette,
-)
-from scbatchprox.evaluate.metrics.cells import Cells, sample
-from scbatchprox.evaluate.metrics.conservation import isolated_f1, nmi_ari
-from scbatchprox.evaluate.metrics.mixing import asw_batch, asw_batch_scib, batch_variance, kbet
-from scbatchprox.evaluate.metrics.neighbours import Neighbours
-from scbatchprox.evaluate.metrics.silhouettes import Silhouettes
+from scbatchprox.evaluate import scib, scores, silhouette
+from scbatchprox.evaluate.cells import Cells, sample
+from scbatchprox.evaluate.clusters import Silhouettes, isolated_f1, nmi_ari
+from scbatchprox.evaluate.mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
 DATA = Path(os.environ.get("SCBATCHPROX_DATA", "/nowhere"))
 

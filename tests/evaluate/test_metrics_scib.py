@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import brentq
 
 from scbatchprox.errors import MissingExtra
-from scbatchprox.evaluate.metrics import (
+from scbatchprox.evaluate import (
     compare,
     ilisi,
     leave_one_batch_out_f1,
@@ -17,9 +17,9 @@ from scbatchprox.evaluate.metrics import (
     scores,
     silhouette,
 )
-from scbatchprox.evaluate.metrics import scib_scores as module
-from scbatchprox.evaluate.metrics.cells import Cells, sample
-from scbatchprox.evaluate.metrics.mixing import kbet
+from scbatchprox.evaluate import scib_scores as module
+from scbatchprox.evaluate.cells import Cells, sample
+from scbatchprox.evaluate.mixing import kbet
 
 pytestmark = pytest.mark.bench
 try:

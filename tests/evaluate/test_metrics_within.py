@@ -13,8 +13,8 @@ from scbatchprox.evaluate import (
     over_correction,
     variance_kept,
 )
-from scbatchprox.evaluate.metrics import neighbourhood_scores
-from scbatchprox.evaluate.metrics.neighbours import mean_kept_in_batch
+from scbatchprox.evaluate.comparison import neighbourhood_scores
+from scbatchprox.evaluate.mixing import mean_kept_in_batch
 
 
 def make_labelled(rng, n=200, batch_effect=1.0):

@@ -9,12 +9,8 @@ import pytest
 from data import make_cells
 from labelled_cells import make_labelled, nearest
 from scbatchprox import BatchProx
-from scbatchprox.evaluate.metrics import (
-    ilisi,
-    neighbours_kept,
-    stability,
-)
-from scbatchprox.evaluate.metrics.neighbours import Neighbours
+from scbatchprox.evaluate import ilisi, neighbours_kept, stability
+from scbatchprox.evaluate.mixing import Neighbours
 
 DATA = Path(os.environ.get("SCBATCHPROX_DATA", "/nowhere"))
 

@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import command_line
 from scbatchprox import refine
-from scbatchprox.evaluate.metrics import ilisi
+from scbatchprox.evaluate import ilisi
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("default")]  # of other packages
 

@@ -16,8 +16,7 @@ from .output import Output
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..evaluate.metrics.comparison import Comparison
-    from ..evaluate.metrics.of_file import Scored
+    from ..evaluate.comparison import Comparison, Scored
 
 __all__ = ["evaluate"]
 
@@ -61,7 +60,7 @@ def evaluate(
     """Score embeddings of a file: separation of cell types, mixing of batches, and movement."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
-        from ..evaluate.metrics.of_file import evaluate_file
+        from ..evaluate.comparison import evaluate_file
         from ..io.atomic import replacing
 
         o.check_different(path=path, labels=labels, out=out)

@@ -9,7 +9,7 @@ import numpy as np
 from anndata import AnnData
 
 from ..api.anndata import refine
-from ..evaluate.metrics import ilisi, leave_one_batch_out_f1, macro_f1
+from ..evaluate import ilisi, leave_one_batch_out_f1, macro_f1
 from ..plots.before_after import before_after
 from ..plots.given import movement_of
 from .simulation import simulate

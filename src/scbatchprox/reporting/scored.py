@@ -9,9 +9,9 @@ import pandas as pd
 
 from ..core.labels import Labels
 from ..errors import BadValue
-from ..evaluate.metrics.cells import sample
-from ..evaluate.metrics.classification import f1_given_batch, leave_one_batch_out_f1
-from ..evaluate.metrics.within import mixing_within_types, over_correction
+from ..evaluate.cells import sample
+from ..evaluate.classification import f1_given_batch, leave_one_batch_out_f1
+from ..evaluate.mixing import mixing_within_types, over_correction
 from .facts import Scores
 
 __all__ = ["SCORES", "scored"]

@@ -19,7 +19,7 @@ from research.planted import displacement_error, knowing_types, plant
 from scbatchprox import diagnose
 from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.errors import BadValue
-from scbatchprox.evaluate.metrics import (
+from scbatchprox.evaluate import (
     leave_one_batch_out_f1,
     macro_f1,
     neighbours_kept,

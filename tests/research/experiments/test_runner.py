@@ -13,7 +13,7 @@ from research.experiments.journal import COLUMNS, Key
 from research.experiments.page import with_sd
 from scbatchprox import BatchProx, MomentTarget
 from scbatchprox.errors import BadFile, BadValue
-from scbatchprox.evaluate.metrics import macro_f1
+from scbatchprox.evaluate import macro_f1
 from scbatchprox.upstream import PCAUpstream
 
 CLASSIFY = EXPERIMENTS["classify"]
@@ -166,7 +166,7 @@ class TestRun:
         exact = done.rows[
             (done.rows["method"] == "batchprox") & (done.rows["metric"] == "ilisi_30")
         ]
-        from scbatchprox.evaluate.metrics import ilisi
+        from scbatchprox.evaluate import ilisi
 
         for variant, params in {
             "full": {},

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ...core.checks import check_embedding, nonfinite_error
-from ...core.labels import Labels
-from ...errors import BadValue
-from ...kernels.arrays import Floats, Ints
+from ..core.checks import check_embedding, nonfinite_error
+from ..core.labels import Labels
+from ..errors import BadValue
+from ..kernels.arrays import Floats, Ints
 
 __all__ = ["Cells", "embedding", "groups", "sample"]
-
 
 #: Sum of all squared values, at most: sums of squared distances are finite.
 LARGEST = 1e290

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ...choices import Profiles
-from ...core.checks import one_of
-from ...core.labels import Labels
-from ...errors import BadValue, MissingExtra
-from ...kernels.arrays import Floats
+from ..choices import Profiles
+from ..core.checks import one_of
+from ..core.labels import Labels
+from ..errors import BadValue, MissingExtra
+from ..kernels.arrays import Floats
 from .cells import Cells, embedding, sample
-from .conservation import isolated_f1, nmi_ari
-from .mixing import asw_batch, asw_batch_scib, batch_variance, kbet
-from .neighbours import Neighbours
-from .silhouettes import Silhouettes
+from .clusters import Silhouettes, isolated_f1, nmi_ari
+from .mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
 __all__ = ["BATCH", "BIO", "BY_LIBRARY", "FAST_CELLS", "NEAREST", "PROFILES", "scib"]
 

@@ -11,10 +11,10 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from ...core.checks import some_of
-from ...errors import BadValue
-from ...kernels.arrays import Ints
-from ...kernels.threads import one_blas_thread
+from ..core.checks import some_of
+from ..errors import BadValue
+from ..kernels.arrays import Ints
+from ..kernels.threads import one_blas_thread
 from .cells import embedding, groups
 
 __all__ = ["affected_f1", "f1_given_batch", "leave_one_batch_out_f1", "macro_f1"]
