@@ -4,12 +4,9 @@ Every function takes what you have at hand: an AnnData that :func:`scbatchprox.r
 :class:`scbatchprox.BatchProx`, or a table. It takes ``ax=``, ``show=`` and ``save=``, and returns axes.
 """
 
-from .plots.adapter import adapter
 from .plots.atlas import atlas
 from .plots.before_after import before_after
-from .plots.diagnosis import diagnosis
-from .plots.history import history
-from .plots.movement import movement
+from .plots.refinement import adapter, diagnosis, history, movement
 from .plots.scores import scores
 
 __all__ = ["adapter", "atlas", "before_after", "diagnosis", "history", "movement", "scores"]

@@ -33,7 +33,7 @@ from scbatchprox.diagnosis.verdict import (
     why,
     with_care,
 )
-from scbatchprox.plots.verdicts import LEVELS as COLOURS
+from scbatchprox.plots.canvas import LEVELS as COLOURS
 from scbatchprox.targets.population.settings import PopulationSettings
 
 #: What earlier versions called safe, move with care, and leave alone.

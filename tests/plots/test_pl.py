@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
 from scbatchprox.core.evidence import Decision
 from scbatchprox.diagnosis.verdict import Level
-from scbatchprox.plots.canvas import COLOURS, GREY, label
-from scbatchprox.plots.cloud import MAX_POINTS
-from scbatchprox.plots.verdicts import LEVELS, MAX_ROWS
+from scbatchprox.plots.before_after import MAX_POINTS
+from scbatchprox.plots.canvas import COLOURS, GREY, LEVELS, MAX_ROWS, label
 
 KEY = "X_pca_batchprox"
 

@@ -11,7 +11,7 @@ from anndata import AnnData
 from ..api.anndata import refine
 from ..evaluate import ilisi, leave_one_batch_out_f1, macro_f1
 from ..plots.before_after import before_after
-from ..plots.given import movement_of
+from ..plots.inputs import movement_of
 from .simulation import simulate
 
 __all__ = ["run"]

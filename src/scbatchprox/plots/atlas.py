@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadType, BadValue
-from .canvas import COLOURS, check_save, finish, label, panels
-from .verdicts import LEVELS, MAX_ROWS, verdict_legend
+from .canvas import COLOURS, LEVELS, MAX_ROWS, check_save, finish, label, panels, verdict_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,7 @@ from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import MissingExtra, Parameter
 from ..kernels.arrays import Floats, Ints
-from ..plots.layout import principal
-from ..plots.umaps import NEIGHBOURS, umaps
+from ..plots.layout import NEIGHBOURS, principal, umaps
 
 __all__ = ["AXES", "VIEWS", "chosen_rows", "chosen_view", "placed"]
 
