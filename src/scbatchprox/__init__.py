@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .core.solvers import Adam, Exact, History, Solution
     from .errors import InputError
     from .kernels.threads import get_num_threads, set_num_threads
-    from .reporting.door import report
+    from .reporting.report import report
     from .targets.moment import MomentTarget
     from .targets.population.settings import PopulationSettings
     from .targets.population.target import PopulationTarget
@@ -95,7 +95,7 @@ _MODULES = {
     "get_num_threads": "kernels.threads",
     "refine": "api.anndata",
     "refine_file": "api.files",
-    "report": "reporting.door",
+    "report": "reporting.report",
     "set_num_threads": "kernels.threads",
 }
 

@@ -16,8 +16,8 @@ from report_cells import make_cells
 from scbatchprox import refine, report
 from scbatchprox.core.labels import Labels
 from scbatchprox.diagnosis.verdict import Level
-from scbatchprox.reporting.recorded import recorded_table
-from scbatchprox.reporting.sortable import sortable
+from scbatchprox.reporting.contents import recorded_table
+from scbatchprox.reporting.page import sortable
 
 #: All of them, one after the other.
 ALL = " ".join(ATTACKS.values())

@@ -99,7 +99,7 @@ def test_a_refined_embedding_with_its_record_is_shown(plain, tmp_path, kind, tar
 
 
 def test_the_stored_embedding_itself_is_drawn(plain):
-    from scbatchprox.reporting.gather import gather
+    from scbatchprox.reporting.contents import gather
     from scbatchprox.reporting.source import opened
 
     refine(plain, "batch", target="population")
@@ -249,7 +249,7 @@ def test_a_missing_bokeh_is_named():
 
 @pytest.mark.slow
 def test_the_name_is_a_function_whatever_was_imported_before():
-    script = "import scbatchprox.reporting.door, scbatchprox; assert callable(scbatchprox.report)"
+    script = "import scbatchprox.reporting.report, scbatchprox; assert callable(scbatchprox.report)"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

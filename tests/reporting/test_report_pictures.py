@@ -3,10 +3,8 @@ import pytest
 
 from report_cells import make_cells
 from scbatchprox.core.labels import Labels
-from scbatchprox.reporting.facts import Drawn
-from scbatchprox.reporting.looks import COLOURS, looks
-from scbatchprox.reporting.pictures import scatter
-from scbatchprox.reporting.views import chosen_rows, chosen_view, placed
+from scbatchprox.reporting.contents import Drawn, chosen_rows, chosen_view, placed
+from scbatchprox.reporting.pictures import COLOURS, looks, scatter
 
 
 def test_small_batches_are_seen():

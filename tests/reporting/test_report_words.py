@@ -2,9 +2,8 @@ import pandas as pd
 import pytest
 
 from scbatchprox.diagnosis.verdict import Level
-from scbatchprox.reporting.facts import Drawn, Facts, Scores
-from scbatchprox.reporting.tables import batch_table, composition
-from scbatchprox.reporting.words import verdict
+from scbatchprox.reporting.contents import Drawn, Facts, Scores
+from scbatchprox.reporting.page import batch_table, composition, verdict
 
 SAFE = f"{Level.REMOVED}: its centres agree on a displacement (8.10)"
 SAME, CARE, ALONE = f"{Level.NO_EFFECT}: x", f"{Level.WEAK}: y", f"{Level.ALONE}: z"

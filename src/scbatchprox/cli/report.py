@@ -60,7 +60,7 @@ def report(
     with output.handle_errors():
         o.check_different(path=path, labels=labels, out=out)
         with output.progress() as progress:
-            from ..reporting.door import report as write
+            from ..reporting.report import report as write
 
             write(
                 path,

@@ -1,4 +1,8 @@
-"""The scatter plots before and after refinement, and what controls them: models of Bokeh."""
+"""The scatter plots before and after refinement, and what controls them: models of Bokeh.
+
+Colours and markers tell groups apart, for colour-blind readers too, on light and dark pages. What moves the
+plots, and what chooses the cells in them, are widgets that a keyboard reaches.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,106 @@ from typing import Any
 import numpy as np
 
 from ..core.labels import Labels
-from .controls import all_or_none, buttons, chips, moves
-from .facts import Drawn
-from .looks import COLOURS, MARKERS, looks
+from .contents import Drawn
 
-__all__ = ["scatter"]
+__all__ = [
+    "COLOURS", "MARKERS", "MOVES", "RESET", "all_or_none", "buttons", "chips", "looks", "moves", "scatter",
+]  # fmt: skip
+
+#: Their lightness differs little, so that all are seen on white and on black; hues are far apart.
+COLOURS = ("#0077BB", "#D55E00", "#009E73", "#B0579A", "#8A7A00", "#3899CA", "#DD5566", "#7A7A85")
+#: Markers of Bokeh, and the signs that look like them.
+MARKERS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", "inverted_triangle": "▼"}
+
+
+def looks(n: int) -> list[tuple[str, str]]:
+    """Return a colour and a marker for each of ``n`` groups; all differ for up to 40 groups."""
+    markers = list(MARKERS)
+    return [
+        (COLOURS[i % len(COLOURS)], markers[i // len(COLOURS) % len(markers)]) for i in range(n)
+    ]
+
+
+#: Buttons that move both plots, and the part of the shown range by which its ends move: (start, end) across,
+#: (start, end) upwards.
+MOVES = {
+    "zoom in": ((0.2, -0.2), (0.2, -0.2)),
+    "zoom out": ((-1 / 3, 1 / 3), (-1 / 3, 1 / 3)),
+    "left": ((-0.25, -0.25), (0.0, 0.0)),
+    "right": ((0.25, 0.25), (0.0, 0.0)),
+    "up": ((0.0, 0.0), (0.25, 0.25)),
+    "down": ((0.0, 0.0), (-0.25, -0.25)),
+}
+#: The button that undoes them.
+RESET = "all cells"
+#: Moves the ends of both ranges by parts of their lengths.
+MOVE = """
+for (const [range, [start, end]] of [[x, across], [y, upwards]]) {
+  const length = range.end - range.start
+  range.setv({start: range.start + start * length, end: range.end + end * length})
+}
+"""
+
+
+def moves(x: Any, y: Any) -> dict[str, Any]:
+    """Return buttons that zoom and move all plots with these ranges, for readers without a mouse."""
+    found = {
+        label: _button(label, MOVE, {"x": x, "y": y, "across": across, "upwards": upwards})
+        for label, (across, upwards) in MOVES.items()
+    }
+    return found | {RESET: _button(RESET, "x.reset(); y.reset()", {"x": x, "y": y})}
+
+
+def all_or_none(name: str, group: Any) -> dict[str, Any]:
+    """Return two buttons that tick all names of a list, and none."""
+    return {
+        f"{name}_{label}": _button(
+            label, "group.active = active", {"group": group, "active": active}
+        )
+        for label, active in (("all", group.active), ("none", []))
+    }
+
+
+def _button(label: str, code: str, args: dict[str, Any]) -> Any:
+    from bokeh.models import Button, CustomJS
+
+    button = Button(label=label, stylesheets=[buttons()])
+    button.js_on_event("button_click", CustomJS(args=args, code=code))
+    return button
+
+
+def buttons() -> Any:
+    """Return the style of buttons."""
+    from bokeh.models import InlineStyleSheet
+
+    return InlineStyleSheet(
+        css=".bk-btn{font:inherit;color:inherit;background:transparent;border-color:#808080}"
+        ".bk-btn.bk-active{background:#0067A5;color:#fff}"
+        ".bk-btn:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
+    )
+
+
+def chips(n: int) -> Any:
+    """Return the style of a list of names with the colour and the marker of each before its name."""
+    from bokeh.models import InlineStyleSheet
+
+    rules = [
+        f":host(.coloured) label:nth-of-type({i + 1}) span::before"
+        f'{{content:"{MARKERS[marker]}";color:{colour}}}'
+        for i, (colour, marker) in enumerate(looks(n))
+    ]
+    base = (
+        ":host{color:inherit;font:inherit;max-height:var(--list);overflow:auto;width:100%!important}"
+        "label{display:flex;gap:.5em;align-items:baseline;padding:.15em .2em;overflow-wrap:anywhere}"
+        "label span{position:static!important;min-width:0}span::before{margin-right:.4em}"
+        "input:focus-visible{outline:3px solid #3899CA;outline-offset:2px}"
+        # On paper the list is the legend: all of it, and only the names that are ticked.
+        "@media print{:host{max-height:none!important;overflow:visible;height:auto!important}"
+        ".bk-input-group{display:flex!important;flex-flow:row wrap;gap:0 1.2em}"
+        "input{display:none}label:has(input:not(:checked)){display:none}}"
+    )
+    return InlineStyleSheet(css=base + "".join(rules))
+
 
 #: Edge of a point in pixels, and how much of what is below it is covered.
 POINT, ALPHA = 5, 0.7

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.estimator import BatchProx
 from ..api.options import check_options
 from ..cells.keys import as_names
+from ..choices import Views
 from ..core.checks import one_of
 from ..diagnosis.table import sample_sizes
 from ..errors import BadValue, MissingExtra
@@ -17,7 +18,6 @@ from ..kernels.arrays import Ints
 from ..options import takes_options
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
-from .views import VIEWS
 
 if TYPE_CHECKING:
     import anndata as ad
@@ -102,12 +102,12 @@ def report(
     True
     """
     check_options(params, report)
-    one_of("view", view, VIEWS)
+    one_of("view", view, tuple(Views))
     if out is not None:
         out = _checked(Path(out))
     _check_installed()
     # Imported when they are used: the scores need scikit-learn's classifiers.
-    from .gather import gather
+    from .contents import gather
     from .page import page
     from .source import opened
 
