@@ -1,6 +1,6 @@
 """Run an experiment: ``python -m research classify --data my.h5ad --out results``."""
 
-from scbatchprox.cli.streams import open_streams
+from scbatchprox.cli.process import open_streams
 
 open_streams()
 

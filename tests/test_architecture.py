@@ -202,7 +202,7 @@ def test_completion_loads_nothing():
 def test_choices_match_the_library():
     """The command line lists names without importing what they refer to: both must be equal."""
     from scbatchprox import choices
-    from scbatchprox.cli.atlas_options import Policies
+    from scbatchprox.cli.atlas import Policies
     from scbatchprox.core.solvers import SOLVERS
     from scbatchprox.upstream import _METHODS
 

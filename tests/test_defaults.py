@@ -5,9 +5,9 @@ import inspect
 import pytest
 
 from scbatchprox import BatchProx, refine
+from scbatchprox.cli.app import diagnose as diagnose_command
 from scbatchprox.cli.app import refine as refine_command
 from scbatchprox.cli.atlas import init
-from scbatchprox.cli.diagnose import diagnose as diagnose_command
 
 SHARED = ("target", "rounds", "lambda_target", "mu", "lambda_id", "strength")
 

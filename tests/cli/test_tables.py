@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from scbatchprox.cli.tables import print_table
+from scbatchprox.cli.output import print_table
 
 
 def printed(table, width, verbatim=()):

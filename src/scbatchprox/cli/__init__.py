@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run ``scbatchprox``."""
-    from .streams import open_streams
+    from .process import open_streams
 
     open_streams()
     from .app import app

@@ -13,15 +13,15 @@ from .._version import __version__
 from ..errors import BadValue
 from . import options as o
 from .atlas import atlas
-from .diagnose import diagnose, verdicts
 from .embed import embed
 from .evaluate import evaluate
 from .federated import federated
-from .output import Output
+from .output import Output, PlainGroup
 from .report import report
-from .usage import PlainGroup
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..api.estimator import BatchProx
 
 __all__ = ["app"]
@@ -111,7 +111,7 @@ def refine(
     with output.handle_errors():
         output.print_table(fitted.movement())
         if fitted.diagnosis_ is not None:
-            output.print_line("", *verdicts(fitted.diagnosis_, output.width))
+            output.print_line("", *_verdicts(fitted.diagnosis_, output.width))
         else:
             output.print_line("no verdicts were made; --diagnose gives one per batch")
         output.print_line(
@@ -237,9 +237,67 @@ app.command(
     epilog="Example: `scbatchprox report cells.h5ad --batch-key sample --label-key cell_type "
     "-o report.html`"
 )(report)
-app.command(
+
+
+@app.command(
     epilog="Example: `scbatchprox diagnose cells.h5ad --batch-key sample --keep condition`"
-)(diagnose)
+)
+@o.takes_method()
+def diagnose(
+    path: o.In,
+    batch_key: o.BatchKey,
+    use_rep: o.UseRep = None,
+    labels: o.LabelsFile = None,
+    population_key: o.PopulationKey = None,
+    keep: o.Keep = None,
+    *,
+    dask: o.Dask = False,
+    scheduler: o.Scheduler = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+    **method: Any,
+) -> None:
+    """Tell what refining a file would do to each batch, and on which evidence; writes nothing."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors(), output.progress() as progress:
+        from ..api.files import diagnose_file
+
+        wanted = o.model_of(method)
+        fitted = diagnose_file(
+            path,
+            batch_key,
+            model=wanted,
+            use_rep=use_rep,
+            labels=labels,
+            population_key=population_key,
+            keep=keep,
+            cluster=o.cluster(dask, scheduler),
+            progress=progress,
+        )
+    with output.handle_errors():
+        from ..diagnosis.verdict import COLUMNS
+
+        table = fitted.diagnosis_
+        assert table is not None  # diagnose_file always makes one
+        if output.width is None:
+            output.print_table(table.drop(columns=list(COLUMNS)))
+            output.print_line("", *_verdicts(table, None))
+        else:
+            from ..diagnosis.table import diagnosis_lines
+
+            output.print_line(*diagnosis_lines(table, output.width))
+        columns = {str(name): values.tolist() for name, values in table.items()}
+        output.print_json({"batches": fitted.batches_.tolist(), "diagnosis": columns})
+
+
+def _verdicts(table: pd.DataFrame, width: int | None) -> list[str]:
+    """Return a line per batch for a file, or sentences for a screen with one per verdict."""
+    if width is None:
+        return [f"{batch}: {verdict}" for batch, verdict in table["verdict"].items()]
+    from ..diagnosis.table import verdict_lines
+
+    return verdict_lines(table, width)
 
 
 def _facts(model: BatchProx) -> dict[str, Any]:

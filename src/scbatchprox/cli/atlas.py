@@ -1,22 +1,62 @@
-"""The commands of ``scbatchprox atlas``."""
+"""The commands of ``scbatchprox atlas``: their options, and the text that they print."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import BadKey, BadValue
-from . import atlas_words as words
 from . import options as o
-from .atlas_options import At, BatchKey, Cells, Policies, Policy, Upstream, UseRep
 from .output import Output
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..atlas import Arrival, Atlas
 
-__all__ = ["atlas"]
+__all__ = ["Policies", "atlas"]
+
+
+class Policies(StrEnum):
+    """Policies by name."""
+
+    frozen = "frozen"
+    refit = "refit"
+
+
+At = Annotated[Path, typer.Argument(metavar="ATLAS", help="Folder of the atlas.")]
+Cells = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN", help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file with cells."
+    ),
+]
+BatchKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column with the batch of each cell; repeat to combine columns; by default that of the "
+        "latest file added."
+    ),
+]
+UseRep = Annotated[
+    str | None,
+    typer.Option(help="Embedding; by default that of the latest file added, or X_pca."),
+]
+Upstream = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT|FILE",
+        help="Source of the embedding: a reference saved by embed fit, any other file or folder (its "
+        "checksum is kept), or any text. Cells from another source are refused.",
+    ),
+]
+Policy = Annotated[
+    Policies, typer.Option(help="frozen: no old row changes; refit: all rows are fitted again.")
+]
+
 
 atlas = typer.Typer(
     name="atlas",
@@ -113,7 +153,7 @@ def add(
                 progress=progress,
             )
         for batch, row in arrival.judgement.iterrows():
-            output.print_line(words.judgement(batch, row))
+            output.print_line(_sentence(batch, row))
         done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
         output.print_line(done, *([f"wrote {scores}"] if scores else []))
         output.print_json(_state(at) | _judgement(arrival))
@@ -193,8 +233,8 @@ def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
         table = at.log()
         actions = [action(row) for row in at.entries()]
         shown = pd.DataFrame({"action": actions}, index=table.index).assign(
-            added=table["added"].map(words.names),
-            removed=table["removed"].map(words.names),
+            added=table["added"].map(_names),
+            removed=table["removed"].map(_names),
             batches=table["n_batches"],
             cells=table["n_cells"].map("{:,}".format),
             date=table["when"].str.slice(0, 10),
@@ -217,8 +257,8 @@ def diff(
         from ..atlas import Atlas
 
         found = Atlas.open(path).diff(a, b)
-        output.print_line(f"added: {words.names(found.added) or 'none'}")
-        output.print_line(f"removed: {words.names(found.removed) or 'none'}")
+        output.print_line(f"added: {_names(found.added) or 'none'}")
+        output.print_line(f"removed: {_names(found.removed) or 'none'}")
         for name, (old, new) in found.params.items():
             output.print_line(f"{name}: {old} changed to {new}")
         same = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
@@ -233,7 +273,7 @@ def diff(
                 "added": found.added,
                 "removed": found.removed,
                 "params": found.params,
-                "rows": words.records(found.rows),
+                "rows": _records(found.rows),
             }
         )
 
@@ -296,4 +336,42 @@ def _state(at: Atlas) -> dict[str, Any]:
 
 
 def _judgement(arrival: Arrival) -> dict[str, Any]:
-    return {"added": arrival.version is not None, "judgement": words.records(arrival.judgement)}
+    return {"added": arrival.version is not None, "judgement": _records(arrival.judgement)}
+
+
+def _names(counts: list[dict[str, Any]]) -> str:
+    """List batches with their numbers of cells; only the first few of many."""
+    shown = [f"{count['batch']} ({count['n_cells']:,})" for count in counts[:8]]
+    more = f", ... ({len(counts)} in all)" * (len(counts) > 8)
+    return ", ".join(shown) + more
+
+
+def _sentence(batch: Any, row: Any) -> str:
+    """Return the judgement on a batch as text."""
+    sentence = f"{batch} ({row['n_cells']:,} cells) is {row['verdict']}."
+    from ..diagnosis.verdict import FIRST
+
+    if row["level"] != FIRST:
+        sentence += f" Nearest is {row['nearest']} ({row['nearest_distance']:.2f} spreads)"
+        ratio = row["spread_ratio"]
+        if ratio == ratio:  # not NaN
+            sentence += f"; its spread is {ratio:.2f} times that of the atlas' batches"
+        sentence += f"; the adapter moves it by {row['moved']:.2f} of its own spread."
+        if "matched" in row and row["matched"] == row["matched"]:
+            sentence += f" {row['matched']:.0%} of its cells meet the atlas."
+        sentence += f" Advice: {row['advice']}."
+    if "far_cells" in row:
+        from ..atlas.judging import CELL_FAR
+
+        share = row["far_cells"] / row["n_cells"]
+        sentence += (
+            f" {row['far_cells']:,} cells ({share:.1%}) are far from all batches of the atlas "
+            f"(score above {CELL_FAR:g})."
+        )
+    return sentence
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table for JSON, which has no NaN."""
+    rows = table.reset_index().to_dict("records")
+    return [{str(k): None if v != v else v for k, v in row.items()} for row in rows]

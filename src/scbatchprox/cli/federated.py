@@ -1,21 +1,28 @@
-"""The commands of ``scbatchprox federated``: fits over sites that cannot share cells."""
+"""The commands of ``scbatchprox federated``: fits over sites that cannot share cells.
+
+First the options, and the site that they define; then the commands that publish plans; then those that make
+keys, answer plans and show how far they are. Commands that carry messages are in :mod:`.federated_flower`.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..choices import N_COMPONENTS, N_HVGS
 from ..errors import BadValue
-from . import federated_flower, federated_plans
-from . import federated_options as f
+from . import federated_flower
 from . import options as o
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..federated.folder import Folder
     from ..federated.plan import Plan
-    from ..federated.site import Site
+    from ..federated.site import Site, Waiting
 
 __all__ = ["federated"]
 
@@ -25,7 +32,281 @@ federated = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-federated_plans.add(federated)
+
+_STUDY = "Study"
+Private = Annotated[
+    Path,
+    typer.Option(
+        help="This site's private folder: keys, ledger, trusted cards. It never leaves the site.",
+        rich_help_panel=_STUDY,
+    ),
+]
+SharedFolder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="The shared folder of messages.", rich_help_panel=_STUDY),
+]
+Inbox = Annotated[
+    Path | None,
+    typer.Option(help="With a courier: messages of other sites.", rich_help_panel=_STUDY),
+]
+Outbox = Annotated[
+    Path | None,
+    typer.Option(help="With a courier: messages of this site.", rich_help_panel=_STUDY),
+]
+PlanName = Annotated[
+    str | None,
+    typer.Option(
+        "--plan",
+        help="The start of the plan's hash; by default the only plan.",
+        rich_help_panel=_STUDY,
+    ),
+]
+Confirm = Annotated[
+    str | None,
+    typer.Option(
+        help="The plan's fingerprint, as the other sites told it by telephone or in person.",
+        rich_help_panel=_STUDY,
+    ),
+]
+MinCells = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Cells in a batch, at least; by default the plan's 20.", rich_help_panel=_STUDY
+    ),
+]
+AllowDifference = Annotated[
+    bool,
+    typer.Option(
+        "--allow-difference",
+        help="Answer although an earlier plan had other members or other cells: the difference of the two "
+        "sums may reveal one site's numbers.",
+        rich_help_panel=_STUDY,
+    ),
+]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="Accept what a plan with the population target gives away of single sites; without it the "
+        "command asks.",
+        rich_help_panel=_STUDY,
+    ),
+]
+Wait = Annotated[
+    float,
+    typer.Option(
+        min=0.0, help="Seconds to wait for other sites before giving up.", rich_help_panel=_STUDY
+    ),
+]
+Layer = Annotated[
+    str | None, typer.Option(help="Plans of counts: layer with the counts; by default X.")
+]
+Fractional = Annotated[
+    bool,
+    typer.Option("--fractional", help="Plans of counts: accept counts that are not whole numbers."),
+]
+Members = Annotated[
+    list[str] | None, typer.Option("--member", help="A site; by default all with a card.")
+]
+PlanMinCells = Annotated[
+    int, typer.Option(min=20, help="Cells in a batch (and a population, or with a gene), at least.")
+]
+Note = Annotated[str, typer.Option(help="A sentence for people, such as the purpose.")]
+#: Seconds between two looks at the folder.
+LOOK = 0.5
+
+
+def folder_of(folder: Path | None, inbox: Path | None, outbox: Path | None) -> Folder:
+    """Where messages are read and written."""
+    from ..federated.folder import Folder
+
+    if folder is not None and inbox is None and outbox is None:
+        return Folder(folder, folder)
+    if folder is None and inbox is not None and outbox is not None:
+        return Folder(inbox, outbox)
+    raise BadValue("Expected --folder, or --inbox and --outbox, found another combination.")
+
+
+def site_of(private: Path, folder: Path | None, inbox: Path | None, outbox: Path | None) -> Site:
+    """The site whose keys are in a private folder."""
+    from ..federated.site import Site
+
+    return Site.open(private, folder_of(folder, inbox, outbox))
+
+
+def _accepts(output: Output, plan: Plan, question: str, *, yes: bool) -> bool:
+    """Say what a plan gives away of single sites; whether the operator accepts that."""
+    from ..federated.disclosure import disclosed
+
+    if not disclosed(plan):
+        return False  # nothing that could be accepted
+    output.print_note(disclosed(plan))
+    return yes or output.asks(question)
+
+
+def patience(seconds: float) -> Callable[[Waiting], bool]:
+    """Whether to go on waiting for other sites."""
+    end = time.monotonic() + seconds
+
+    def wait(_: Waiting) -> bool:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(min(LOOK, max(0.0, end - time.monotonic())))
+        return True
+
+    return wait
+
+
+Genes = Annotated[
+    Path,
+    typer.Option(
+        "--genes",
+        help="A public list of genes that all sites have: a text file, one name per line.",
+    ),
+]
+Hvgs = Annotated[int, typer.Option(min=1, help="Number of highly variable genes.")]
+
+
+@federated.command(
+    epilog="Example: `scbatchprox federated plan --coordinates 50 --embedding 'scVI, reference 3' "
+    "--private ~/lung --folder /share/lung`"
+)
+@o.takes_method(target="moment")
+def plan(
+    private: Private,
+    coordinates: Annotated[int, typer.Option(min=1, help="Coordinates of the embedding.")],
+    embedding: Annotated[
+        str,
+        typer.Option(
+            help="What made the embedding: a file saved by federated pca or embed fit, or a text."
+        ),
+    ],
+    members: Members = None,
+    min_cells: PlanMinCells = 20,
+    note: Note = "",
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    *,
+    yes: Yes = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+    **method: Any,
+) -> None:
+    """Publish a plan for a federated fit, which every site must confirm."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
+        from ..atlas.provenance import fingerprint
+        from ..federated.work import refine_parameters
+
+        model = o.model_of(method)
+        site = site_of(private, folder, inbox, outbox)
+        parameters = refine_parameters(model, coordinates, fingerprint(embedding), min_cells)
+        _publish(output, site, "refine", members, parameters, note, yes=yes)
+
+
+@federated.command(
+    epilog="Example: `scbatchprox federated genes --genes genes.txt --private ~/lung "
+    "--folder /share/lung`"
+)
+def genes(
+    private: Private,
+    gene_file: Genes,
+    hvgs: Hvgs = N_HVGS,
+    members: Members = None,
+    min_cells: PlanMinCells = 20,
+    note: Note = "",
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Publish a plan to choose the highly variable genes of all sites, from counts: one sum."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
+        from ..federated.counts import counts_parameters
+
+        site = site_of(private, folder, inbox, outbox)
+        parameters = counts_parameters(_lines(gene_file), n_hvgs=hvgs, min_cells=min_cells)
+        _publish(output, site, "genes", members, parameters, note)
+
+
+@federated.command(
+    epilog="Example: `scbatchprox federated pca --genes genes.txt --private ~/lung --folder /share/lung`"
+)
+def pca(
+    private: Private,
+    gene_file: Genes,
+    coordinates: Annotated[int, typer.Option(min=1, help="Number of coordinates.")] = N_COMPONENTS,
+    hvgs: Hvgs = N_HVGS,
+    members: Members = None,
+    min_cells: PlanMinCells = 20,
+    note: Note = "",
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+    as_json: o.Json = False,
+) -> None:
+    """Publish a plan for a PCA of the counts of all sites: one sum for the genes, one for the axes."""
+    output = Output(quiet, verbose, as_json)
+    with output.handle_errors():
+        from ..federated.counts import counts_parameters
+
+        site = site_of(private, folder, inbox, outbox)
+        parameters = counts_parameters(
+            _lines(gene_file), n_hvgs=hvgs, n_components=coordinates, min_cells=min_cells
+        )
+        _publish(output, site, "pca", members, parameters, note)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file."""
+    from ..io.atomic import check_file
+
+    check_file(path, "a list of genes")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [line.strip() for line in lines if line.strip()]
+    except (OSError, UnicodeDecodeError):
+        raise BadValue(f"Expected a list of genes, one per line, found {path}.") from None
+
+
+def _publish(
+    output: Output,
+    site: Site,
+    kind: str,
+    members: list[str] | None,
+    parameters: dict[str, Any],
+    note: str,
+    *,
+    yes: bool = False,
+) -> None:
+    """Publish a plan of this site, and say how it is confirmed."""
+    from ..federated.disclosure import disclosed
+    from ..federated.plan import Plan
+
+    cards = (
+        [site.folder.card(name) for name in sorted(set(members))]
+        if members
+        else site.folder.cards()
+    )
+    made: Plan = Plan(site.keys.study, kind, tuple(cards), parameters, note)
+    site.publish_plan(made, accepted=_accepts(output, made, "Publish this plan?", yes=yes))
+    output.print_line(
+        f"plan {made.id} for {', '.join(card.site for card in made.members)} is published",
+        f"fingerprint {made.fingerprint}: tell it to all sites by telephone or in person",
+    )
+    output.print_json(
+        {"plan": made.hash, "fingerprint": made.fingerprint}
+        | ({"discloses": disclosed(made)} if disclosed(made) else {})
+    )
+
+
 federated_flower.add(federated)
 
 
@@ -35,10 +316,10 @@ federated_flower.add(federated)
 def keys(
     site: Annotated[str, typer.Argument(help="Name of this site.")],
     study: Annotated[str, typer.Option(help="Name of the study.")],
-    private: f.Private,
-    folder: f.SharedFolder = None,
-    inbox: f.Inbox = None,
-    outbox: f.Outbox = None,
+    private: Private,
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -48,7 +329,7 @@ def keys(
     with output.handle_errors():
         from ..federated.site import Site
 
-        made = Site.create(private, f.folder_of(folder, inbox, outbox), study, site)
+        made = Site.create(private, folder_of(folder, inbox, outbox), study, site)
         fingerprint = made.keys.card.fingerprint
         output.print_line(
             f"keys of {site} in {private}; its card is published",
@@ -63,10 +344,10 @@ def keys(
 def trust(
     site: Annotated[str, typer.Argument(help="Name of another site.")],
     fingerprint: Annotated[str, typer.Argument(help="Its fingerprint, as the site told it.")],
-    private: f.Private,
-    folder: f.SharedFolder = None,
-    inbox: f.Inbox = None,
-    outbox: f.Outbox = None,
+    private: Private,
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -74,7 +355,7 @@ def trust(
     """Accept the card of another site, after its fingerprint was compared."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
-        card = f.site_of(private, folder, inbox, outbox).trust(site, fingerprint)
+        card = site_of(private, folder, inbox, outbox).trust(site, fingerprint)
         output.print_line(f"{card.site} is trusted")
         output.print_json({"site": card.site, "fingerprint": card.fingerprint})
 
@@ -85,22 +366,22 @@ def trust(
 )
 def contribute(
     path: o.In,
-    private: f.Private,
+    private: Private,
     batch_key: o.MaybeBatchKey = None,
-    confirm: f.Confirm = None,
-    folder: f.SharedFolder = None,
-    inbox: f.Inbox = None,
-    outbox: f.Outbox = None,
-    name: f.PlanName = None,
+    confirm: Confirm = None,
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    name: PlanName = None,
     use_rep: o.UseRep = None,
     labels: o.LabelsFile = None,
     population_key: o.PopulationKey = None,
-    layer: f.Layer = None,
-    fractional: f.Fractional = False,
-    min_cells: f.MinCells = None,
-    allow_difference: f.AllowDifference = False,
-    yes: f.Yes = False,
-    wait: f.Wait = 0.0,
+    layer: Layer = None,
+    fractional: Fractional = False,
+    min_cells: MinCells = None,
+    allow_difference: AllowDifference = False,
+    yes: Yes = False,
+    wait: Wait = 0.0,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -110,15 +391,15 @@ def contribute(
     with output.handle_errors():  # before bars are drawn over the question
         from ..federated.site import Waiting
 
-        site = f.site_of(private, folder, inbox, outbox)
+        site = site_of(private, folder, inbox, outbox)
         plan = site.folder.plan(name)
-        accepted = site.ledger.has(plan) or f.accepted(output, plan, "Answer this plan?", yes=yes)
+        accepted = site.ledger.has(plan) or _accepts(output, plan, "Answer this plan?", yes=yes)
     with output.handle_errors(), output.progress() as progress:
         common: dict[str, Any] = {
             "confirmed": confirm,
             "permitted": allow_difference,
             "progress": progress,
-            "wait": f.patience(wait),
+            "wait": patience(wait),
         }
         found: Any
         if plan.kind == "refine":
@@ -160,23 +441,23 @@ def contribute(
 )
 def finish(
     path: o.In,
-    private: f.Private,
+    private: Private,
     batch_key: o.MaybeBatchKey = None,
-    folder: f.SharedFolder = None,
-    inbox: f.Inbox = None,
-    outbox: f.Outbox = None,
-    name: f.PlanName = None,
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    name: PlanName = None,
     use_rep: o.UseRep = None,
     key_added: o.KeyAdded = None,
     out: o.Out = None,
     in_place: o.InPlace = False,
     labels: o.LabelsFile = None,
     population_key: o.PopulationKey = None,
-    layer: f.Layer = None,
-    fractional: f.Fractional = False,
+    layer: Layer = None,
+    fractional: Fractional = False,
     model: o.ModelOut = None,
-    min_cells: f.MinCells = None,
-    wait: f.Wait = 0.0,
+    min_cells: MinCells = None,
+    wait: Wait = 0.0,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -185,14 +466,14 @@ def finish(
     output = Output(quiet, verbose, as_json)
     with output.handle_errors(), output.progress() as progress:
         target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
-        site = f.site_of(private, folder, inbox, outbox)
+        site = site_of(private, folder, inbox, outbox)
         plan = site.folder.plan(name)
         if not site.ledger.has(plan):
             raise BadValue(
                 f"Expected a plan that this site has answered, found {plan.id}; use scbatchprox federated "
                 f"contribute first."
             )
-        common: dict[str, Any] = {"progress": progress, "wait": f.patience(wait)}
+        common: dict[str, Any] = {"progress": progress, "wait": patience(wait)}
         if plan.kind == "refine":
             from ..federated.work import CellsFile
             from ..federated.work import contribute as answer
@@ -240,10 +521,10 @@ def finish(
 
 @federated.command(epilog="Example: `scbatchprox federated status --folder /share/lung`")
 def status(
-    folder: f.SharedFolder = None,
-    inbox: f.Inbox = None,
-    outbox: f.Outbox = None,
-    name: f.PlanName = None,
+    folder: SharedFolder = None,
+    inbox: Inbox = None,
+    outbox: Outbox = None,
+    name: PlanName = None,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
     as_json: o.Json = False,
@@ -253,7 +534,7 @@ def status(
     with output.handle_errors():
         from ..federated.status import status_of
 
-        found = status_of(f.folder_of(folder, inbox, outbox), name)
+        found = status_of(folder_of(folder, inbox, outbox), name)
         output.print_line(*found.sentences())
         output.print_json(found.to_json())
 

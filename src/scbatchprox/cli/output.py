@@ -1,4 +1,9 @@
-"""Output of commands: results on stdout, progress and errors on stderr, and exit codes."""
+"""Output of commands: results on stdout, progress and errors on stderr, and exit codes.
+
+Text from data, such as labels and file names, is made safe to print, also in messages of typer on wrong use.
+In tables nothing is cut off on a narrow terminal. rich is imported when something is printed, because the
+version and completion do not need it.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +11,31 @@ import errno
 import json
 import logging
 import math
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ..errors import DiskFull, InputError, Sentence
+from ..core.shown import one_line
+from ..errors import DiskFull, InputError, Parameter, Sentence
 from ..progress import Progress as Callback
-from .address_space import check_address_space
-from .plain import plain
-from .usage import as_typed
+from .process import check_address_space
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
+    from rich.progress import Progress, Task
+    from rich.table import Table
 
-__all__ = ["Output"]
+__all__ = ["Output", "PlainGroup", "print_table"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 #: Errors of the system that are about the name of a file, which is input.
@@ -111,10 +120,8 @@ class Output:
     @contextmanager
     def progress(self, *, cells: bool = True) -> Iterator[Callback]:
         """Yield a callback that draws a bar per stage, of cells or not; silent without a terminal."""
-        from .bars import bars_of
-
         silent = self.quiet or self.as_json or not sys.stderr.isatty()
-        bars = bars_of(self.err, cells=cells, silent=silent)
+        bars = _bars(self.err, cells=cells, silent=silent)
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
@@ -143,8 +150,6 @@ class Output:
     def print_table(self, table: pd.DataFrame, verbatim: Collection[str] = ()) -> None:
         """Print a table as text; ``verbatim`` are columns that users have named."""
         if not (self.quiet or self.as_json):
-            from .tables import print_table
-
             print_table(self.out, table, verbatim)
 
     def print_json(self, facts: dict[str, Any]) -> None:
@@ -183,3 +188,140 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class PlainGroup(TyperGroup):
+    """The commands; a message on wrong use may quote a file name, which is made safe to print."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse options that come before a command."""
+        with _plain_messages():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse and run a command."""
+        with _plain_messages():
+            return super().invoke(ctx)
+
+
+def as_typed(parameter: Parameter) -> str:
+    """Return a parameter as an option of the running command: ``--use-rep``, ``--target moment``."""
+    # typer has its own copy of click, or uses click itself, by its version.
+    parsing = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
+    context = import_module(f"{parsing}.globals").get_current_context(silent=True)
+    name, _, value = parameter.python.partition("=")
+    for option in [] if context is None else context.command.params:
+        if option.param_type_name != "option" or option.name != name:
+            continue
+        if value == "False" and option.secondary_opts:
+            return str(option.secondary_opts[0])
+        flag, value = str(option.opts[0]), value.strip("'")
+        return flag if value in ("", "True") else f"{flag} {value}"
+    return parameter.flag or str(parameter)
+
+
+@contextmanager
+def _plain_messages() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # Known by its method, because the module of the class depends on the version of typer.
+        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
+            error.message = plain(error.message)  # type: ignore[attr-defined]
+        raise
+
+
+def plain(text: object, encoding: str = "utf-8") -> str:
+    r"""Return text in one line that a terminal prints as it is; other characters are shown as ``\xNN``."""
+    return one_line(text).encode(encoding, "backslashreplace").decode(encoding)
+
+
+#: Numbers, dates, and marks for what is not known.
+_NUMBER = re.compile(r"[-+]?[\d,.:-]*(e[-+]?\d+)?%?|nan|-?inf")
+
+
+def print_table(console: Console, table: pd.DataFrame, verbatim: Collection[str] = ()) -> None:
+    """Print a table; columns that users have named (``verbatim``) keep their names."""
+    from rich.measure import Measurement
+
+    titles = [str(name or "") for name in (table.index.name, *table.columns)]
+    titles = [title if title in verbatim else title.replace("_", " ") for title in titles]
+    rows = [[_cell(value) for value in row] for row in table.itertuples()]
+    found, unlimited = _table(titles, rows, console), console.options.update(width=10**6)
+    if Measurement.get(console, unlimited, found).maximum > console.width:
+        # Headers are mostly wider than what is below them: break them first.
+        broken = [_broken(title, [row[i] for row in rows]) for i, title in enumerate(titles)]
+        found = _table(broken, rows, console)
+    width = console.width
+    # Lines that the terminal wraps are ugly, but a number without its last digits is wrong.
+    console.width = max(width, Measurement.get(console, unlimited, found).minimum)
+    console.print(found)
+    console.width = width
+
+
+def _table(titles: list[str], rows: list[list[str]], console: Console) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    def text(value: str) -> Text:
+        # Never markup: "[red]" is a name.
+        return Text("\n").join(Text(plain(line, console.encoding)) for line in value.split("\n"))
+
+    found = Table(box=None, header_style="bold", pad_edge=False)
+    for i, title in enumerate(titles):
+        values = [row[i] for row in rows if row[i]]
+        numbers = i > 0 and bool(values) and all(map(_NUMBER.fullmatch, values))
+        # Neither numbers nor names of batches are wrapped; text is, between words.
+        words = [word for value in (title, *values) for word in value.split()]
+        found.add_column(
+            text(title),
+            justify="right" if numbers else "left",
+            no_wrap=numbers or i == 0,
+            min_width=max(map(len, words), default=None),
+        )
+    for row in rows:
+        found.add_row(*(Text(plain(value, console.encoding)) for value in row))
+    return found
+
+
+def _broken(title: str, values: list[str]) -> str:
+    """Break a header after spaces and underscores, no narrower than the values below it."""
+    parts = re.findall(r"[^ _]*[ _]?", title)
+    width = max(len(part.rstrip()) for part in (*parts, *values))
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+
+
+def _bars(console: Console, *, cells: bool, silent: bool) -> Progress:
+    """Return bars for a console, in cells or in other units; silent bars print nothing."""
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Count(ProgressColumn):
+        """For progress in other units than cells: bytes of a download, rows of a table of results."""
+
+        def render(self, task: Task) -> Text:
+            return Text(
+                f"{task.completed:,.0f} / {task.total or 0:,.0f}", style="progress.data.speed"
+            )
+
+    class RowsPerSecond(Count):
+        def render(self, task: Task) -> Text:
+            if task.description == "rounds":
+                return super().render(task)
+            speed = task.completed / max(task.elapsed or 0.0, 1e-3)
+            return Text(f"{speed:,.0f} rows/s", style="progress.data.speed")
+
+    return Progress(
+        TextColumn("{task.description:<8}", markup=False), BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        RowsPerSecond() if cells else Count(), TimeRemainingColumn(), console=console, disable=silent,
+    )  # fmt: skip

@@ -1,4 +1,12 @@
-"""Standard streams that are closed, or that nobody reads any more: the work goes on without them."""
+"""The process before the program starts: its standard streams, and its address space (``ulimit -v``).
+
+Streams may be closed, or nobody may read them any more: the work goes on without them.
+
+OpenBLAS, which numpy and scipy bring, reserves memory and starts threads when it is loaded. Where that fails
+it interrupts the process as Ctrl-C would, ends it, or tries again for ever, and Python cannot say why. The
+compiler of numba is loaded later, and says that its file cannot be found. So there is a look at the address
+space before libraries are loaded.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,9 @@ import os
 import sys
 from typing import Any, TextIO
 
-__all__ = ["open_streams"]
+from ..errors import BadValue
+
+__all__ = ["check_address_space", "open_streams"]
 
 _OUT, _ERR = 1, 2
 
@@ -49,3 +59,25 @@ class _Watched(io.FileIO):
                 if not (isinstance(error, BrokenPipeError) or self.fileno() == _ERR):
                     raise
         return memoryview(data).nbytes
+
+
+#: Bytes that the libraries take with one thread of OpenBLAS, and with each one more: a stack and a buffer in
+#: both numpy and scipy.
+NEEDED, PER_THREAD = 960 << 20, 80 << 20
+
+
+def check_address_space() -> None:
+    """Raise an error if there is too little to load libraries; with little, OpenBLAS gets one thread."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or "numpy" in sys.modules:
+        return
+    if limit < NEEDED:
+        raise BadValue(
+            f"Expected an address space of at least {NEEDED >> 20} MB (ulimit -v), found {limit >> 20} MB."
+        )
+    if limit < NEEDED + PER_THREAD * ((os.cpu_count() or 1) - 1):
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
