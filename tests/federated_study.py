@@ -9,14 +9,13 @@ import numpy as np
 from data import make_cells
 from scbatchprox import BatchProx
 from scbatchprox.core.moments import Moments
+from scbatchprox.federated.fit import CellsFile, contribute, pooled_moments, refine_parameters
 from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.kinds.moments import pooled_moments
 from scbatchprox.federated.ledger import Own
 from scbatchprox.federated.messages import Message
 from scbatchprox.federated.plan import Plan
-from scbatchprox.federated.rounds import Addends
 from scbatchprox.federated.site import Site
-from scbatchprox.federated.work import CellsFile, contribute, refine_parameters
+from scbatchprox.federated.sums import Addends
 
 NAMES = ("east", "north", "south")
 D = 3

@@ -5,7 +5,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.rounds import Totals
+from scbatchprox.federated.sums import Totals
 
 
 class _Site:

@@ -30,7 +30,7 @@ import inspect, json, runpy, sys
 import scbatchprox as s
 from scbatchprox.atlas import Atlas
 from scbatchprox.cli.app import app
-from scbatchprox.federated.work import refine_parameters
+from scbatchprox.federated.fit import refine_parameters
 from typer.testing import CliRunner
 
 def shown(*words):

@@ -16,11 +16,10 @@ from federated_study import (
 )
 from scbatchprox.core.moments import Pooled
 from scbatchprox.errors import BadValue, InputError
-from scbatchprox.federated.fixed import WIDE
 from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.messages import MAGIC, Message
-from scbatchprox.federated.names import as_bytes
+from scbatchprox.federated.messages import MAGIC, Message, as_bytes
 from scbatchprox.federated.site import Site, Waiting
+from scbatchprox.federated.sums import WIDE
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

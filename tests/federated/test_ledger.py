@@ -24,13 +24,12 @@ from federated_study import (
 from scbatchprox import BatchProx
 from scbatchprox.core.moments import Moments, Pooled
 from scbatchprox.errors import BadValue, InUse
-from scbatchprox.federated.fixed import WIDE
+from scbatchprox.federated.fit import refine_parameters
 from scbatchprox.federated.folder import Folder
 from scbatchprox.federated.ledger import Answer, Own
-from scbatchprox.federated.messages import MAGIC, Message
-from scbatchprox.federated.names import as_bytes
+from scbatchprox.federated.messages import MAGIC, Message, as_bytes
 from scbatchprox.federated.site import Waiting
-from scbatchprox.federated.work import refine_parameters
+from scbatchprox.federated.sums import WIDE
 
 FOUR = (*NAMES, "west")
 

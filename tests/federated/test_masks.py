@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.fixed import WIDE, Fixed
 from scbatchprox.federated.keys import Card, SiteKeys
-from scbatchprox.federated.masks import masked
 from scbatchprox.federated.plan import Plan
+from scbatchprox.federated.sums import WIDE, Fixed, masked
 
 
 def keys_of(name, seed):

@@ -20,11 +20,11 @@ from federated_study import (
 )
 from scbatchprox.core.moments import Pooled
 from scbatchprox.errors import BadFile, BadValue, InputError
-from scbatchprox.federated.fixed import WIDE
+from scbatchprox.federated.folder import status_of
 from scbatchprox.federated.keys import Card
 from scbatchprox.federated.messages import MAGIC, MOST_HEADER, Message
 from scbatchprox.federated.site import Waiting
-from scbatchprox.federated.status import status_of
+from scbatchprox.federated.sums import WIDE
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

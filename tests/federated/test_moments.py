@@ -13,11 +13,8 @@ from scbatchprox import BatchProx
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.fixed import WIDE
-from scbatchprox.federated.kinds.moments import pooled_moments
-from scbatchprox.federated.kinds.refine import refine
-from scbatchprox.federated.rounds import Addends, Totals
-from scbatchprox.federated.work import _of_site
+from scbatchprox.federated.fit import _of_site, pooled_moments, refine
+from scbatchprox.federated.sums import WIDE, Addends, Totals
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 

@@ -20,7 +20,7 @@ from scbatchprox.core.moments import Moments, Pooled
 from scbatchprox.core.problem import Problem, Weights
 from scbatchprox.core.solvers.adam import Own
 from scbatchprox.core.target import Target
-from scbatchprox.federated.kinds.moments import pooled_moments
+from scbatchprox.federated.fit import pooled_moments
 
 SIZES = [(300, 41), (257,), (60, 33, 20), (90,)]
 ROUNDS = 3

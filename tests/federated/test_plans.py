@@ -18,12 +18,12 @@ from federated_study import (
 )
 from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.errors import BadValue
+from scbatchprox.federated.fit import _model, refine_parameters
+from scbatchprox.federated.folder import status_of
 from scbatchprox.federated.keys import Card, SiteKeys
 from scbatchprox.federated.messages import Message
 from scbatchprox.federated.plan import Plan
 from scbatchprox.federated.site import Site, Waiting
-from scbatchprox.federated.status import status_of
-from scbatchprox.federated.work import _model, refine_parameters
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

@@ -10,9 +10,8 @@ from scbatchprox import BatchProx, Moments, PopulationSettings, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.evidence import Decision
 from scbatchprox.core.labels import Labels
-from scbatchprox.federated.fixed import Fixed
-from scbatchprox.federated.kinds.population import ROUND
-from scbatchprox.federated.kinds.refine import refine
+from scbatchprox.federated.fit import ROUND, refine
+from scbatchprox.federated.sums import Fixed
 from scbatchprox.targets.population.dissolve import dissolved
 
 DEFAULT = PopulationTarget()
@@ -301,7 +300,7 @@ class TestRounds:
             np.testing.assert_array_equal(model.evidence_.decision, expected.decision)
 
     def test_sums_out_of_range_are_an_error(self, monkeypatch):
-        monkeypatch.setattr("scbatchprox.federated.kinds.population.ROUND", Fixed(128, 104))
+        monkeypatch.setattr("scbatchprox.federated.fit.ROUND", Fixed(128, 104))
         own = described(*cells(1, [150, 400, 90]))
         with pytest.raises(ValueError, match="Expected numbers below"):
             at_sites(own, split(own.batches, 3), target=DEFAULT)

@@ -7,8 +7,7 @@ import pytest
 
 from in_step import in_process
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.fixed import WIDE, Fixed
-from scbatchprox.federated.rounds import Addends
+from scbatchprox.federated.sums import WIDE, Addends, Fixed
 
 
 def powers(own, rounds, fixed=WIDE):

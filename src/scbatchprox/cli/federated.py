@@ -136,7 +136,7 @@ def site_of(private: Path, folder: Path | None, inbox: Path | None, outbox: Path
 
 def _accepts(output: Output, plan: Plan, question: str, *, yes: bool) -> bool:
     """Say what a plan gives away of single sites; whether the operator accepts that."""
-    from ..federated.disclosure import disclosed
+    from ..federated.plan import disclosed
 
     if not disclosed(plan):
         return False  # nothing that could be accepted
@@ -198,7 +198,7 @@ def plan(
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
         from ..atlas.provenance import fingerprint
-        from ..federated.work import refine_parameters
+        from ..federated.fit import refine_parameters
 
         model = o.model_of(method)
         site = site_of(private, folder, inbox, outbox)
@@ -287,8 +287,7 @@ def _publish(
     yes: bool = False,
 ) -> None:
     """Publish a plan of this site, and say how it is confirmed."""
-    from ..federated.disclosure import disclosed
-    from ..federated.plan import Plan
+    from ..federated.plan import Plan, disclosed
 
     cards = (
         [site.folder.card(name) for name in sorted(set(members))]
@@ -403,8 +402,8 @@ def contribute(
         }
         found: Any
         if plan.kind == "refine":
-            from ..federated.work import CellsFile
-            from ..federated.work import contribute as answer
+            from ..federated.fit import CellsFile
+            from ..federated.fit import contribute as answer
 
             _check_unused(plan, layer=layer, fractional=fractional)
             file = CellsFile(path, _needed(batch_key), use_rep, None, None, labels, population_key)
@@ -475,8 +474,8 @@ def finish(
             )
         common: dict[str, Any] = {"progress": progress, "wait": patience(wait)}
         if plan.kind == "refine":
-            from ..federated.work import CellsFile
-            from ..federated.work import contribute as answer
+            from ..federated.fit import CellsFile
+            from ..federated.fit import contribute as answer
 
             _check_unused(plan, layer=layer, fractional=fractional)
             if model is not None:
@@ -532,7 +531,7 @@ def status(
     """Show the cards, plans and rounds in a folder; needs no keys."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
-        from ..federated.status import status_of
+        from ..federated.folder import status_of
 
         found = status_of(folder_of(folder, inbox, outbox), name)
         output.print_line(*found.sentences())

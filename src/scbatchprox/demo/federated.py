@@ -17,9 +17,8 @@ from ..api.estimator import BatchProx
 from ..cells.memory import MemoryCells
 from ..core.labels import Labels
 from ..errors import BadValue
-from ..federated.disclosure import POPULATION
 from ..federated.flower.programs import check_installed
-from ..federated.plan import MIN_CELLS
+from ..federated.plan import MIN_CELLS, POPULATION
 from ..targets.population.dissolve import dissolved
 from .compositions import Composition
 from .couriers import couriers

@@ -1,32 +1,362 @@
-"""What a site does with its counts for a plan: choose genes, or fit a PCA, with all other sites."""
+r"""Counts of all sites: their highly variable genes, from one sum, and a PCA, from two.
+
+In the first sum, a site adds :math:`(1, n, B)`, and for each gene of a public list :math:`\sum y`,
+:math:`\sum y^2` and the number of cells with a count, with :math:`y = 10^4 x / t`. That is all that scanpy's
+default choice of genes needs. It compares genes over all cells together, so nothing about a single batch is
+needed, nor known. Genes with counts in few cells are left out, as by
+``scanpy.pp.filter_genes(min_cells=...)``: in the sums of products of genes, a gene of a single cell would
+reveal all of that cell.
+
+In the second sum, a site adds :math:`\sum x` and :math:`\sum x x^\top` of its cells, with the log-normalised
+counts x of the chosen genes. The axes are eigenvectors of the covariance; every site computes them itself.
+With fewer cells than genes the products span the cells, and a gene with a count in one cell only reveals
+that cell. Both are known after the first sum, and refused before the second. A site can subtract its own
+part, so it also refuses if this is true of the cells of the others.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..core.checks import check_whole, some_of
+from ..core.moments import Pooled
 from ..errors import BadValue, Parameter
+from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
-from ..upstream.components import N_HVGS
+from ..upstream.choice import FLAG, check_hvgs, variable_genes
+from ..upstream.components import (
+    N_COMPONENTS,
+    N_HVGS,
+    TARGET_SUM,
+    check_components,
+    principal_axes,
+)
 from ..upstream.counts import Counts
+from ..upstream.genes import check_distinct, positions
 from ..upstream.on_disk import open_counts
 from ..upstream.pca import PCAUpstream
-from .kinds.genes import VariableGenes, gene_list, genes
-from .kinds.pca import SharedPCA, check_published, pca
+from ..upstream.sums import GeneSums, cross_products, require_all
 from .ledger import Own
 from .messages import Message
 from .plan import MIN_CELLS, Plan
-from .rounds import Kind
 from .site import Site, Waiting
+from .sums import Addends, AddUp, Fixed, Kind
 
-__all__ = ["CountsFile", "contribute_counts", "counts_parameters", "shared_upstream"]
+__all__ = [
+    "MOST_GENES",
+    "CountsFile",
+    "SharedPCA",
+    "VariableGenes",
+    "check_published",
+    "contribute_counts",
+    "counts_parameters",
+    "gene_hash",
+    "gene_list",
+    "genes",
+    "pca",
+    "products_format",
+    "shared_upstream",
+]
+
+#: y is at most 1e4: for 3e8 cells at a site at least; exact to 1e-17.
+FORMAT = Fixed(128, 56)
+
+
+class Later(Addends):
+    """Addends that are computed when they are first used: a round whose sum is known does not need them."""
+
+    def __init__(self, compute: Callable[[], Floats], fixed: Fixed) -> None:
+        self.__dict__.update(compute=compute, fixed=fixed)
+
+    @cached_property
+    def values(self) -> Floats:
+        """The numbers."""
+        values: Floats = self.__dict__["compute"]()
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class VariableGenes:
+    """The choice of genes, and the sums over all sites that it was made from.
+
+    Attributes
+    ----------
+    names
+        (G,) the public list of genes.
+    n_sites, n_batches
+        Numbers of sites and batches.
+    sums
+        Sums over the cells of all sites.
+    table
+        Scanpy's table of the genes of the list with enough cells, indexed by name.
+    """
+
+    names: np.ndarray
+    n_sites: int
+    n_batches: int
+    sums: GeneSums
+    table: pd.DataFrame
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """(P,) names of the highly variable genes, in the order of the list."""
+        return np.asarray(self.table.index[self.table[FLAG]], dtype=object)
+
+
+def gene_list(names: Iterable[str]) -> np.ndarray:
+    """A public list of genes, such as the lines of a file; names must be unique."""
+    genes = np.array([str(name) for name in names], dtype=object)
+    if not genes.size or not all(genes):
+        raise BadValue(
+            f"Expected a list of gene names, found {'empty ones' if genes.size else 'none'}."
+        )
+    check_distinct(genes, " in the list")
+    return genes
+
+
+def gene_hash(names: np.ndarray) -> str:
+    """The SHA-256 of a list of genes, for the plan. The order counts."""
+    return hashlib.sha256("\n".join(names.tolist()).encode()).hexdigest()
+
+
+def genes(
+    own: Counts,
+    names: np.ndarray,
+    add_up: AddUp,
+    *,
+    n_hvgs: int = N_HVGS,
+    min_cells: int = MIN_CELLS,
+    progress: Progress = silent,
+) -> VariableGenes:
+    """The highly variable genes of all sites together, one round.
+
+    Parameters
+    ----------
+    own
+        The site's counts, with a batch for each cell; without, they are one batch.
+    names
+        The public list of genes. The site must have them all. Totals of cells are over this list.
+    add_up
+        Adds up sums over sites.
+    n_hvgs
+        Number of genes to choose, by scanpy's default (dispersions as by Satija et al. 2015); all if the list
+        has no more.
+    min_cells
+        Only genes with a count in this many cells of all sites are chosen from.
+    """
+    check_hvgs(n_hvgs)
+    n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
+    enough = sums.detected >= min_cells
+    if not enough.any():
+        raise BadValue(f"Expected genes with counts in at least {min_cells} cells, found none.")
+    some = GeneSums(sums.n_cells, sums.total[enough], sums.square[enough], sums.detected[enough])
+    table = variable_genes(some, n_hvgs).set_index(names[enough])
+    if len(table) <= n_hvgs:
+        table[FLAG] = True
+    return VariableGenes(names, n_sites, n_batches, sums, table)
+
+
+def gene_sums(
+    own: Counts, names: np.ndarray, add_up: AddUp, min_cells: int, progress: Progress
+) -> tuple[int, int, GeneSums]:
+    """The numbers of sites and batches, and the sums over all cells, one round."""
+    names = gene_list(names)
+    check_whole("min_cells", min_cells)
+    require_all(names, own.genes)
+
+    def values() -> Floats:
+        found = GeneSums.of(own, names, progress)
+        n_batches = 1 if own.batch is None else own.batch.nunique()
+        head = [1.0, found.n_cells, n_batches]
+        return np.concatenate([head, found.detected, found.total, found.square])
+
+    totals = add_up(Later(values, FORMAT)).floats()
+    n_sites, n_cells, n_batches = _whole(totals[:3])
+    detected, total, square = totals[3:].reshape(3, -1)
+    if not 1 <= n_sites <= n_batches <= n_cells:
+        raise BadValue("Expected numbers of sites, batches and cells in the sum, found others.")
+    return n_sites, n_batches, GeneSums(n_cells, total, square, np.array(_whole(detected)))
+
+
+def _whole(values: Floats) -> list[int]:
+    whole: Ints = np.rint(values).astype(np.int64)
+    if (whole != values).any() or (whole < 0).any():
+        raise BadValue("Expected whole numbers of cells in the sum, found others.")
+    found: list[int] = whole.tolist()
+    return found
+
+
+#: Genes of a PCA, at most: their products are 256 MB.
+MOST_GENES = 8000
+#: Cells of other sites with a count of a gene, at least, if there are any: fewer are close to a single cell.
+FEWEST = 5
+#: The largest log-normalised count: that of a cell with counts of one gene only.
+LARGEST = math.log1p(TARGET_SUM)
+#: Largest difference of scores, as a share of a component's spread, between two computations of the same PCA.
+SAME = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPCA:
+    """A PCA of the cells of all sites.
+
+    Attributes
+    ----------
+    upstream
+        The PCA, to be saved, published and applied at every site.
+    pooled
+        Moments of the coordinates of all cells: all that the moment target needs of other sites.
+    """
+
+    upstream: PCAUpstream
+    pooled: Pooled
+
+
+def pca(
+    own: Counts,
+    names: np.ndarray,
+    add_up: AddUp,
+    *,
+    n_components: int = N_COMPONENTS,
+    n_hvgs: int = N_HVGS,
+    chosen: Iterable[str] | None = None,
+    min_cells: int = MIN_CELLS,
+    progress: Progress = silent,
+) -> SharedPCA:
+    """The PCA of all sites together, two rounds.
+
+    Parameters
+    ----------
+    own, names, add_up, n_hvgs, min_cells
+        As of :func:`genes`.
+    n_components
+        Number of coordinates.
+    chosen
+        Genes of the list to use instead of the ``n_hvgs`` most variable ones.
+    """
+    names = gene_list(names)
+    fixed_choice = None if chosen is None else gene_list(chosen)
+    most = n_hvgs if fixed_choice is None else fixed_choice.size
+    if min(most, names.size) > MOST_GENES:
+        raise BadValue(f"Expected at most {MOST_GENES:,} genes for a PCA, found {most:,}.")
+    check_components(n_components, n_components + 1, min(most, names.size))
+    if fixed_choice is None:
+        found = genes(own, names, add_up, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
+        n_sites, n_batches, sums = found.n_sites, found.n_batches, found.sums
+        used: Ints = positions(found.chosen, names)
+    else:
+        used = np.sort(require_all(fixed_choice, names))
+        n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
+        _check_detected(sums, names, used, min_cells)
+    _check_cells(sums.n_cells, used.size, "all")
+    check_components(n_components, sums.n_cells, used.size)
+    total, products = _products(own, names, add_up, used, n_sites, sums, progress)
+    axes = principal_axes(sums.n_cells, total, products, n_components)
+    upstream = PCAUpstream(names, sums.share, used, *axes)
+    m2 = axes.variance * (sums.n_cells - 1)
+    return SharedPCA(upstream, Pooled(sums.n_cells, n_batches, np.zeros(n_components), m2))
+
+
+def check_published(mine: PCAUpstream, published: PCAUpstream) -> None:
+    """Check that a PCA that another site published is the one that this site computed.
+
+    Sites should all use the same published file. Eigenvectors differ in their last digits between
+    machines, and the fingerprint with them.
+    """
+    same = (
+        np.array_equal(mine.genes, published.genes)
+        and np.array_equal(mine.used, published.used)
+        and mine.loadings.shape == published.loadings.shape
+        and np.allclose(mine.share, published.share, rtol=1e-12, atol=0)
+        and np.allclose(mine.mean, published.mean, rtol=1e-12, atol=1e-15)
+        and np.allclose(mine.variance, published.variance, rtol=SAME)
+    )
+    if same:
+        gap = np.sqrt(((mine.loadings - published.loadings) ** 2).sum(0) * mine.variance[0])
+        same = bool((gap <= SAME * np.sqrt(mine.variance)).all())
+    if not same:
+        raise BadValue("Expected the PCA that the sums of this plan give, found another.")
+
+
+def _check_cells(n_cells: int, n_genes: int, sites: str) -> None:
+    if n_cells < n_genes:
+        raise BadValue(
+            f"Expected at least as many cells as genes, found {n_cells:,} cells of {sites} sites and "
+            f"{n_genes:,} genes: their products would reveal the space that the cells span; choose fewer "
+            f"genes."
+        )
+
+
+def _check_others(elsewhere: Ints, genes: np.ndarray) -> None:
+    """Check the numbers of cells of other sites that have a count of each gene."""
+    few = genes[(elsewhere > 0) & (elsewhere < FEWEST)]
+    if few.size:
+        raise BadValue(
+            f"Expected genes with counts in at least {FEWEST} cells of other sites, or in none, found "
+            f"{few.size:,} with fewer: {some_of(few)}; plan with a larger ", Parameter("min_cells"),
+            ", or without these genes.",
+        )  # fmt: skip
+
+
+def _check_detected(sums: GeneSums, names: np.ndarray, used: Ints, min_cells: int) -> None:
+    rare = used[sums.detected[used] < min_cells]
+    if rare.size:
+        raise BadValue(
+            f"Expected genes with counts in at least {min_cells} cells of all sites, found {rare.size:,} "
+            f"chosen ones with fewer: {some_of(names[rare])}."
+        )
+
+
+def products_format(n_cells: int) -> Fixed:
+    """The finest 64-bit format for sums of products over all cells, whose range is known."""
+    size = math.frexp(1.01 * LARGEST**2 * n_cells)[1]
+    return Fixed(64, max(0, min(63 - size, 46)), spare=0)
+
+
+def _products(
+    own: Counts,
+    names: np.ndarray,
+    add_up: AddUp,
+    used: Ints,
+    n_sites: int,
+    sums: GeneSums,
+    progress: Progress,
+) -> tuple[Floats, Floats]:
+    """(P,) sums over the cells of all sites, and the lower triangle (P, P) of their products, one round."""
+    n_cells = sums.n_cells
+    fixed = products_format(n_cells)
+    lower = np.tri(used.size, dtype=bool)
+    # Sites compute the choice of genes themselves. If one of them chose others, its products would be added
+    # to those of other genes. So each adds a number that depends on its choice, in units of the last place.
+    digits = int(gene_hash(names[used])[:6], 16)
+
+    def values() -> Floats:
+        _check_cells(max(n_cells - own.n_cells, 0), used.size, "the other")
+        total, products, detected = cross_products(own, names, used, progress)
+        _check_others(sums.detected[used] - detected, names[used])
+        head = [math.ldexp(digits, -fixed.fraction), own.n_cells]
+        return np.concatenate([head, total, products[lower]])
+
+    totals = add_up(Later(values, fixed)).floats()
+    if totals[0] != math.ldexp(n_sites * digits, -fixed.fraction):
+        raise BadValue("Expected the same choice of genes at all sites, found different ones.")
+    if totals[1] != n_cells:
+        raise BadValue(
+            f"Expected the same {n_cells:,} cells in both sums, found {totals[1]:,.0f} in the second."
+        )
+    products = np.zeros(lower.shape)
+    products[lower] = totals[2 + used.size :]
+    return totals[2 : 2 + used.size], products
 
 
 @dataclass(frozen=True)

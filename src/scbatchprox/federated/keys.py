@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadFile, BadValue, MissingExtra
 from ..io.atomic import kind_at, replacing
-from .messages import Message
-from .names import as_bytes, check_name, grouped, shown
+from .messages import Message, as_bytes, check_name, grouped, shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

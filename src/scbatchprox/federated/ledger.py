@@ -20,8 +20,7 @@ from ..errors import BadValue, Parameter
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
 from .keys import Card
-from .messages import Message
-from .names import as_bytes, grouped
+from .messages import Message, as_bytes, grouped
 from .plan import Plan
 
 __all__ = ["Answer", "Ledger", "Own"]

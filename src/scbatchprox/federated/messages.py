@@ -1,22 +1,70 @@
-"""Messages between sites: signed files.
+"""Messages between sites: signed files, with plain names.
 
 A file has a first line that names the format, a line of JSON, a body, and an Ed25519 signature (64 bytes)
 over all that precedes it. Nothing in it is code, and every length is checked before the content is used.
+Names of studies and sites are also names of files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import reprlib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadValue
-from .names import as_bytes, shown
 
-__all__ = ["MAGIC", "MOST_BYTES", "MOST_HEADER", "Message", "file_bytes"]
+__all__ = [
+    "MAGIC",
+    "MOST_BYTES",
+    "MOST_HEADER",
+    "Message",
+    "as_bytes",
+    "check_name",
+    "file_bytes",
+    "grouped",
+    "is_name",
+    "shown",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def is_name(name: object) -> bool:
+    """Whether a name is plain, so that it can be the name of a file everywhere."""
+    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and not name.endswith(".")
+
+
+def check_name(what: str, name: object) -> str:
+    """Return a name if it is plain."""
+    if not isinstance(name, str) or not is_name(name):
+        raise BadValue(
+            f"Expected the name of a {what} of up to 64 letters, digits, '-', '_' and '.', found "
+            f"{shown(name)}."
+        )
+    return name
+
+
+def shown(value: object) -> str:
+    """The start of what another site has sent, for a sentence: it may be a megabyte of anything."""
+    return reprlib.repr(value)
+
+
+def as_bytes(value: Any) -> bytes:
+    """JSON in a form that all sites write alike, so that its hash is the same everywhere."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode()
+
+
+def grouped(digest: str) -> str:
+    """The first 32 hexadecimal digits of a hash in groups of four, to be read aloud."""
+    return "-".join(digest[at : at + 4] for at in range(0, 32, 4))
+
 
 MAGIC = b"scbatchprox federated 1\n"
 SIGNATURE = 64

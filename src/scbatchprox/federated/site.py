@@ -14,26 +14,16 @@ import numpy as np
 from ..errors import BadValue, InputError
 from ..io.atomic import replacing
 from ..progress import Progress, silent
-from .disclosure import check_accepted
-from .fixed import Fixed, Limbs
-from .folder import Folder
+from .folder import CODES, Folder
 from .keys import Card, SiteKeys
 from .ledger import Answer, Ledger, Own
-from .masks import masked
-from .messages import Message
-from .names import check_name
-from .plan import Plan
-from .rounds import Addends, Kind, Totals
+from .messages import Message, check_name
+from .plan import Plan, check_accepted
+from .sums import Addends, Fixed, Kind, Limbs, Totals, masked
 
-__all__ = ["CODES", "Site", "Waiting"]
+__all__ = ["Site", "Waiting"]
 
 T = TypeVar("T")
-
-#: What other sites learn of a site that cannot answer: a code for one of these sentences, and no more.
-CODES = {
-    "cells": "its cells do not meet the conditions of the plan",
-    "refused": "its operator does not take part",
-}
 
 
 @dataclass(frozen=True)
@@ -128,7 +118,7 @@ class Site:
         """Raise an error unless this site may take part in a plan.
 
         ``confirmed`` is the plan's fingerprint as its operator learnt it by other means, and ``accepted``
-        whether the operator accepts what :func:`.disclosure.disclosed` says of the plan. Who wrote the plan
+        whether the operator accepts what :func:`.plan.disclosed` says of the plan. Who wrote the plan
         has accepted that for one site, not for this one. Neither is needed again for a plan that this site
         has answered.
         """

@@ -1,21 +1,31 @@
-r"""Fixed-point numbers, added exactly: integers modulo :math:`2^{bits}`, in units of :math:`2^{-fraction}`.
+r"""Masked sums over sites: exact numbers, the masks that hide them, and the rounds in which they are added.
 
-Sums of integers do not depend on the order of the sites, do not cancel, and can be masked by random integers.
-An integer is stored as 64-bit limbs, the lowest first; negative ones as in two's complement.
+Numbers are integers modulo :math:`2^{bits}`, in units of :math:`2^{-fraction}`. Sums of integers do not
+depend on the order of the sites, do not cancel, and can be masked by random integers. An integer is stored as
+64-bit limbs, the lowest first; negative ones as in two's complement.
+
+Masks are random numbers that hide what a site adds, and that cancel in the sum over all sites. Every pair of
+sites shares a secret (X25519). From it, the hash of the plan, the number of the round and the state that the
+round starts from, both compute the same random numbers (HKDF, AES-CTR). One adds them, the other subtracts
+them. So a message looks random, unless all other sites together reveal their secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
 from ..errors import BadValue
 from ..kernels.arrays import Floats
+from .keys import Card, SiteKeys
+from .plan import Plan
 
-__all__ = ["WIDE", "Fixed", "Limbs"]
+__all__ = ["WIDE", "AddUp", "Addends", "Fixed", "Kind", "Limbs", "Totals", "masked"]
 
 #: (n, bits / 64) unsigned integers, the lowest first.
 Limbs = np.ndarray
@@ -145,3 +155,86 @@ class Fixed:
 
 #: For moments: squares of coordinates up to 1e24 in size, of a trillion cells, exact to 1e-57.
 WIDE = Fixed(384, 192)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Addends:
+    """Numbers of one site, to be added to those of all others.
+
+    Attributes
+    ----------
+    values
+        Doubles, which are rounded to the format, or exact numbers.
+    fixed
+        The format. It must not depend on the site's data.
+    """
+
+    values: Floats | Sequence[Fraction | int]
+    fixed: Fixed
+
+    @property
+    def limbs(self) -> Limbs:
+        """The numbers in their format."""
+        return self.fixed.encoded(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Exact sums over all sites."""
+
+    fixed: Fixed
+    limbs: Limbs
+
+    def floats(self) -> Floats:
+        """(n,) the sums in double precision."""
+        return self.fixed.floats(self.limbs)
+
+    def fractions(self) -> list[Fraction]:
+        """The exact sums."""
+        return self.fixed.fractions(self.limbs)
+
+
+#: Takes what a site adds in a round, and returns the sums over all sites; it may raise to stop.
+AddUp = Callable[[Addends], Totals]
+#: A kind of sum: a computation of a site whose rounds are added up.
+Kind = Callable[[AddUp], T]
+
+
+def masked(
+    limbs: Limbs, fixed: Fixed, keys: SiteKeys, plan: Plan, number: int, state: str
+) -> Limbs:
+    """The numbers of a site with the masks that it shares with every other site of a plan."""
+    salt = hashlib.sha256(f"{plan.hash} {number} {state}".encode()).digest()
+    for other in plan.members:
+        if other.site == keys.site:
+            continue
+        mask = _mask(keys, other, salt, fixed, len(limbs))
+        # Both agree on who adds: the site whose name comes first.
+        limbs = fixed.added(limbs, mask if keys.site < other.site else fixed.negated(mask))
+    return limbs
+
+
+def _mask(keys: SiteKeys, other: Card, salt: bytes, fixed: Fixed, n: int) -> Limbs:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        secret = keys.masking.exchange(
+            X25519PublicKey.from_public_bytes(bytes.fromhex(other.masking))
+        )
+    except ValueError:  # one of the few keys whose secrets everyone knows
+        raise BadValue(
+            f"Expected a public key for masks on the card of {other.site}, found one that shares no "
+            f"secret with any site."
+        ) from None
+    pair = " ".join(sorted((keys.card.masking, other.masking)))
+    key = HKDF(SHA256(), 32, salt, f"scbatchprox mask {pair}".encode()).derive(secret)
+    # The key is used once, so the counter may start at zero.
+    stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    raw = stream.update(bytes(8 * n * fixed.n_limbs)) + stream.finalize()
+    return np.frombuffer(raw, "<u8").reshape(n, fixed.n_limbs).astype(np.uint64)

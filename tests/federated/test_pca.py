@@ -11,8 +11,8 @@ from counts_of_sites import BATCHES, GENES, counts, simulated, sites
 from in_step import in_process
 from scbatchprox.core.moments import Moments
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.kinds import pca as module
-from scbatchprox.federated.kinds.pca import check_published, pca, products_format
+from scbatchprox.federated import counts as module
+from scbatchprox.federated.counts import check_published, pca, products_format
 from scbatchprox.upstream import PCAUpstream, load
 from scbatchprox.upstream.on_disk import open_counts
 from upstream_data import K, dense, logged, store, with_counts

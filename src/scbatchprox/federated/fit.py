@@ -1,10 +1,37 @@
-"""What a site does for a plan with a file: read its cells, answer the rounds, write the result."""
+r"""A federated fit: the rows of a site's own batches, equal to those of a fit to the cells of all sites.
+
+A site reads its cells, answers the rounds of a plan, and writes the result. The first round gives the moments
+of all cells of all sites, all that the moment target needs of other sites. A site adds
+:math:`(n, B, \sum z, \sum z^2)` as exact integers. For embeddings far from the origin the variance is a
+difference of large numbers, so it is computed as an exact fraction before it is rounded.
+
+With the population target, every sum of the registration is one more round. A site finds the populations of
+its own batches, with the settings of a fit in one place. Those with few cells are dissolved. What is added
+over sites:
+
+- to seed centres, cells, positions and their squares, :math:`1 + d + d^2` numbers; then for each region of
+  space, and twice for each of K centres, the cells of its populations and the sum of their positions;
+- in a round, for each centre, the weight of the populations there and their weighted positions, once for
+  weights and once for the nearest centre, :math:`2 K (d + 1)` numbers, and four for the trace;
+- to look for evidence, the cells at each centre, the shifts of batches, and squares within regions and
+  within batches, :math:`K + 1 + d + 2 d^2` numbers, then up to d sums of third powers;
+- a few scalars, by which all sites decide the same.
+
+A region or centre with one population shows its mean to all who can read the sums: see
+:func:`.plan.disclosed`.
+
+Positions are relative to the mean of all cells, in units of about the spread within populations, or of that
+of all cells if it is a billion times larger. The largest numbers are sums of squares over cells: up to 1e18
+times the number of cells and coordinates. A site's numbers are exact to :math:`2^{-80}`, and larger ones than
+:math:`2^{95}`, about 4e28, are an error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,23 +44,71 @@ from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.reading import LocalCells
 from ..core.checks import some_of
+from ..core.exchange import Exchange
 from ..core.labels import Labels
-from ..core.moments import Moments
+from ..core.moments import Moments, Pooled
 from ..core.solvers import solver_of
 from ..errors import BadValue, InputError, Parameter
 from ..io.model_file import params_as_json, params_from_json
+from ..kernels.arrays import Floats
 from ..progress import Progress, silent
 from ..targets.by_name import target_of
 from ..targets.method import method_of
+from ..targets.population.dissolve import dissolved
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded
-from .kinds.refine import refine
 from .ledger import Own
-from .names import as_bytes
+from .messages import as_bytes
 from .plan import MIN_CELLS, Plan
 from .site import Site, Waiting
+from .sums import WIDE, Addends, AddUp, Fixed
 
-__all__ = ["CellsFile", "contribute", "refine_parameters"]
+__all__ = ["ROUND", "CellsFile", "contribute", "pooled_moments", "refine", "refine_parameters"]
+
+
+def pooled_moments(own: Moments, add_up: AddUp) -> Pooled:
+    """The moments of all sites together, one round."""
+    own, d = own.by_batch, own.n_dims
+    first, second = [Fraction(0)] * d, [Fraction(0)] * d
+    for n, mean, m2 in zip(own.n.tolist(), own.mean.tolist(), own.m2.tolist(), strict=True):
+        for j in range(d):
+            first[j] += n * Fraction(mean[j])
+            second[j] += Fraction(m2[j]) + n * Fraction(mean[j]) ** 2
+    totals = add_up(Addends([own.n_cells, own.batches.size, *first, *second], WIDE))
+    n, B, *sums = totals.fractions()
+    if n.denominator != 1 or n < 1 or B.denominator != 1 or not 1 <= B <= n:
+        raise BadValue("Expected whole numbers of cells and batches in the sum, found others.")
+    m2 = [square - total * total / n for total, square in zip(sums[:d], sums[d:], strict=True)]
+    return Pooled(
+        int(n),
+        int(B),
+        np.array([float(total / n) for total in sums[:d]]),
+        np.array([float(max(value, Fraction(0))) for value in m2]),
+    )
+
+
+#: The format of the sums of a registration.
+ROUND = Fixed(192, 80)
+
+
+def exchange_by(add_up: AddUp) -> Exchange:
+    """An exchange of sums that are added as fixed-point numbers: to the bit the same at all sites."""
+
+    def exchange(own: Floats) -> Floats:
+        return add_up(Addends(own, ROUND)).floats()
+
+    return exchange
+
+
+def refine(
+    own: Moments, model: BatchProx, add_up: AddUp, *, min_cells: int = MIN_CELLS
+) -> BatchProx:
+    """Fit a model to the batches of this site, given sums over those of all sites.
+
+    Populations with fewer than ``min_cells`` cells are dissolved first.
+    """
+    own = dissolved(own, min_cells)
+    return model.fit_pooled(own, pooled_moments(own, add_up), exchange_by(add_up))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from counts_of_sites import BATCHES, GENES, counts, simulated, sites
 from in_step import in_process
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.kinds.genes import gene_hash, gene_list, genes
+from scbatchprox.federated.counts import gene_hash, gene_list, genes
 from scbatchprox.upstream.counts import Counts
 from upstream_data import more_genes, most_variable, with_counts
 
