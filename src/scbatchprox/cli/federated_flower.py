@@ -123,7 +123,7 @@ def courier(
     """
     output = Output(quiet, verbose)
     with output.handle_errors():
-        from ..federated.flower import checks
+        from ..federated.flower import folder
         from ..federated.flower.programs import check_installed
 
         check_installed()
@@ -132,9 +132,9 @@ def courier(
                 "Expected --check with the site's cells and private folder, or --no-check if neither is on "
                 f"this machine, found {'both' if check else 'none'}."
             )
-        checks.check_account(insecure=insecure)
-        checks.check_private(check or [])
-        checks.check_boxes(outbox, inbox)
+        folder.check_account(insecure=insecure)
+        folder.check_private(check or [])
+        folder.check_boxes(outbox, inbox)
 
         from ..federated.flower.courier import carry
 
@@ -197,10 +197,11 @@ def run(
     with output.handle_errors():
         from ..federated.flower import runs
         from ..federated.flower.programs import check_installed
-        from ..federated.flower.sweeps import Settings
 
         check_installed()
-        settings = Settings(seconds=seconds, idle=idle, nodes=nodes, timeout=timeout, pause=pause)
+        settings = runs.Settings(
+            seconds=seconds, idle=idle, nodes=nodes, timeout=timeout, pause=pause
+        )
         where = runs.Server(address, ca, insecure)
 
         def say(line: str) -> None:
@@ -218,11 +219,10 @@ def courier_key(
     """Make the key by which a server knows this site's courier. It signs no message of a study."""
     output = Output(False, verbose)
     with output.handle_errors():
-        from ..federated.flower import node_key
-        from ..federated.flower.programs import check_installed
+        from ..federated.flower.programs import check_installed, make_key
 
         check_installed()
-        public = node_key.make(out)
+        public = make_key(out)
         output.print_line(f"wrote {out} and {public}; send {public.name} to the server's operator")
 
 

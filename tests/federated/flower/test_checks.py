@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from scbatchprox.errors import BadFile, BadValue
-from scbatchprox.federated.flower import checks
+from scbatchprox.federated.flower import folder
 
 # Tried as another account, if the tests run as root, who can read everything.
 AS_COURIER = """
 import json, os, sys
 from pathlib import Path
-from scbatchprox.federated.flower.checks import check_private
+from scbatchprox.federated.flower.folder import check_private
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -88,27 +88,27 @@ def test_root_carries_nothing_over_a_network(monkeypatch):
     with pytest.raises(
         BadValue, match="Expected an account of its own for the courier, found root"
     ):
-        checks.check_account(insecure=False)
-    checks.check_account(insecure=True)  # loopback only, as the addresses are checked
+        folder.check_account(insecure=False)
+    folder.check_account(insecure=True)  # loopback only, as the addresses are checked
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    checks.check_account(insecure=False)
+    folder.check_account(insecure=False)
 
 
 def test_boxes_hold_messages_only(tmp_path, maker):
     outbox, inbox = tmp_path / "out", tmp_path / "in"
     with pytest.raises(BadFile, match="Expected a folder as --outbox, found none"):
-        checks.check_boxes(outbox, inbox)
+        folder.check_boxes(outbox, inbox)
     outbox.mkdir()
     inbox.mkdir()
     maker.write(outbox, "cards/a.card")
-    checks.check_boxes(outbox, inbox)
+    folder.check_boxes(outbox, inbox)
     with pytest.raises(BadValue, match="Expected two folders"):
-        checks.check_boxes(outbox, outbox)
+        folder.check_boxes(outbox, outbox)
     maker.write(inbox, "cells.h5ad", b"\x89HDF")
     with pytest.raises(BadValue, match=r"found 'cells.h5ad'\."):
-        checks.check_boxes(outbox, inbox)
+        folder.check_boxes(outbox, inbox)
     (inbox / "cells.h5ad").unlink()
     maker.write(outbox, "site.key", b"-----BEGIN PRIVATE KEY-----")
     maker.write(outbox, "other.key", b"-----BEGIN PRIVATE KEY-----")
     with pytest.raises(BadValue, match=r"found 'other.key' and 1 more\."):
-        checks.check_boxes(outbox, inbox)
+        folder.check_boxes(outbox, inbox)

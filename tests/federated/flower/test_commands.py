@@ -10,8 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from scbatchprox.cli.federated_flower import add
-from scbatchprox.federated.flower import node_key, programs, runs
-from scbatchprox.federated.flower.sweeps import Settings
+from scbatchprox.federated.flower import programs, runs
 
 needs_flower = [
     pytest.mark.flower,
@@ -121,7 +120,11 @@ def test_a_server_that_is_not_there(tmp_path):
     port = programs.free_port()
     with pytest.raises(ValueError, match=f"Expected a server at 127.0.0.1:{port} within 0 s"):
         runs.run(
-            runs.Server(f"127.0.0.1:{port}", insecure=True), tmp_path, Settings(), say=print, wait=0
+            runs.Server(f"127.0.0.1:{port}", insecure=True),
+            tmp_path,
+            runs.Settings(),
+            say=print,
+            wait=0,
         )
 
 
@@ -136,20 +139,20 @@ def test_flower_sees_little_of_the_environment(monkeypatch, tmp_path):
 
 def test_a_key_is_for_its_owner_and_never_overwritten(tmp_path):
     pytest.importorskip("cryptography")
-    public = node_key.make(tmp_path / "courier.key")
+    public = programs.make_key(tmp_path / "courier.key")
     assert os.stat(tmp_path / "courier.key").st_mode & 0o777 == 0o600
     assert public.read_text().startswith("ecdsa-sha2-nistp384 ")
     before = (tmp_path / "courier.key").read_bytes()
     with pytest.raises(ValueError, match="a key is never overwritten"):
-        node_key.make(tmp_path / "courier.key")
+        programs.make_key(tmp_path / "courier.key")
     assert (tmp_path / "courier.key").read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    "modules", ["", pytest.param("client, server, hands, leash", marks=needs_flower)]
+    "modules", ["", pytest.param("client, server, supernode", marks=needs_flower)]
 )
 def test_a_courier_loads_neither_cells_nor_numbers(modules):
-    wanted = modules or "courier, checks, runs, programs, sweeps, site"
+    wanted = modules or "courier, folder, runs, programs, server, client"
     script = (
         f"import sys\nfrom scbatchprox.federated.flower import {wanted}\n"
         "import scbatchprox.federated.flower.courier\n"

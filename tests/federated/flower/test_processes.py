@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from scbatchprox.federated.flower import node_key, runs
-from scbatchprox.federated.flower.programs import wait_for
+from scbatchprox.federated.flower import runs
+from scbatchprox.federated.flower.programs import make_key, wait_for
 
 pytestmark = [
     pytest.mark.flower,
@@ -130,7 +130,9 @@ def test_silent_and_killed_sites(loopback):
     # A connection that was lost is tried again after two minutes at the latest.
     loopback.until(lambda: code("a") in loopback.inbox("c"), 150)
     loopback.until(lambda: code("c") in loopback.inbox("a"), 60)
-    assert len(loopback.processes("leash")) == 2  # the supernode of the killed one has ended
+    assert (
+        len(loopback.processes("flower.supernode")) == 2
+    )  # the supernode of the killed one has ended
 
     # Ctrl-C ends the run, also on the server.
     loopback.running["long"].send_signal(signal.SIGINT)
@@ -177,7 +179,7 @@ def test_certificates_keys_and_a_restart(loopback):
         loopback.start(name, loopback.carry, loopback.address, outbox, inbox, ca, key)
 
     for name in ("a", "b", "c", "stranger", "misled"):
-        node_key.make(loopback.root / f"{name}.key")
+        make_key(loopback.root / f"{name}.key")
     serve(loopback, "--certificates", certificates)
     wait_for("127.0.0.1", loopback.port, 90)
     for name in ("a", "b", "c", "misled"):

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from scbatchprox.federated.flower import letters
-from scbatchprox.federated.flower.letters import Code
-from scbatchprox.federated.flower.site import Site
-from scbatchprox.federated.flower.sweeps import STOP, Settings, Sweeps
-from scbatchprox.federated.flower.wire import Letter
+from scbatchprox.federated.flower.client import Site
+from scbatchprox.federated.flower.letters import Code, Letter
+from scbatchprox.federated.flower.runs import Settings
+from scbatchprox.federated.flower.server import STOP, Sweeps
 
 
 class Post:
@@ -98,7 +98,7 @@ def test_files_of_three_outboxes_reach_all_inboxes(study):
 
 def test_large_files_travel_in_parts(tmp_path, maker, monkeypatch):
     monkeypatch.setattr(letters, "PART", 1_000)
-    monkeypatch.setattr("scbatchprox.federated.flower.sweeps.BUDGET", 2_500)
+    monkeypatch.setattr("scbatchprox.federated.flower.server.BUDGET", 2_500)
     study = Study(tmp_path, maker, budget=2_500)
     study.write("a", "cards/a.card", maker.content(size=10_123))
     study.write("b", "cards/b.card", maker.content(size=3_000))

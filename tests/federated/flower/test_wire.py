@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scbatchprox.federated.flower.letters import PART, Code, Entry, Have, wanted
-from scbatchprox.federated.flower.wire import BadLetter, Letter
+from scbatchprox.federated.flower.letters import PART, BadLetter, Code, Entry, Have, Letter, wanted
 
 
 @pytest.fixture

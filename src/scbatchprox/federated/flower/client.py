@@ -1,25 +1,78 @@
-"""The ClientApp: what answers at a site.
+"""What answers at a site: it sends messages of its outbox, and writes those of others to its inbox.
 
 ``scbatchprox federated courier`` calls :func:`reply` itself, and never runs an app that a server sends. The
-app here is for a supernode that is started by other means; its ``--node-config`` names ``outbox`` and
+ClientApp here is for a supernode that is started by other means; its ``--node-config`` names ``outbox`` and
 ``inbox``.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .letters import Code, Have
-from .records import to_flower, to_plain
-from .site import Site
-from .wire import Letter
+from .folder import Folder
+from .letters import (
+    BUDGET,
+    BadLetter,
+    Code,
+    Have,
+    Letter,
+    Part,
+    is_name,
+    to_flower,
+    to_plain,
+    wanted,
+)
 
-__all__ = ["app", "reply"]
+__all__ = ["REQUEST", "Site", "app", "reply"]
 
 #: The type of all requests.
 REQUEST = "query"
+
+_log = logging.getLogger(__name__)
+
+
+class Site:
+    """Answers the requests of a server. Only codes and whole messages leave, never an error's text."""
+
+    def __init__(self, outbox: Path, inbox: Path, *, budget: int = BUDGET) -> None:
+        self.outbox, self.inbox = Folder(outbox), Folder(inbox)
+        self._budget = budget
+
+    def answer(self, records: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Store the files of a request, and return the answer, which holds files the server lacks."""
+        try:
+            return self._answer(Letter.of(records)).records()
+        except BadLetter:
+            code = Code.BAD_REQUEST
+        except Exception:
+            # The text may name paths, so it stays here.
+            _log.exception("The courier could not answer a request.")
+            code = Code.FOLDER
+        return Letter(Have({}, {}), codes={"": code}).records()
+
+    def _answer(self, request: Letter) -> Letter:
+        own, others = self.outbox.files(), self.inbox.files()
+        codes: dict[str, Code] = {}
+        for part in request.parts:
+            if part.name in own:
+                code = Code.OK if own[part.name] == part.entry else Code.CONFLICT
+            else:
+                code = self.inbox.accept(part, others)
+            if code not in (Code.OK, Code.OUT_OF_STEP):
+                _log.warning("Refused %s: %s", part.name if is_name(part.name) else "?", code)
+                codes[part.name if is_name(part.name) else ""] = code
+        sendable = {name: entry for name, entry in own.items() if name not in request.codes}
+        parts = [
+            Part(want.name, want.entry, want.offset, data)
+            for want in wanted(sendable, request.have, self._budget)
+            if (data := self.outbox.read(want.name, want.offset, want.length))
+        ]
+        # Own files count as present, so that nobody sends them back or others under their names.
+        return Letter(Have(others | own, self.inbox.begun()), parts, codes)
 
 
 def reply(message: Any, site: Site | None) -> Any:

@@ -1,13 +1,38 @@
-"""Which files a courier carries: their names, their first line, their size, and their parts."""
+"""Letters: what a server and a courier send each other, and which files they carry.
+
+Both directions have one form: what the sender has, parts of files, and codes on files that it refused. They
+are records of plain values, in the form in which Flower sends them. Whatever arrives is checked here, field
+by field: names, first line, size and parts of files.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
-__all__ = ["FIRST_LINE", "MAX_BYTES", "Code", "Entry", "Have", "Part", "Want", "is_name", "wanted"]
+__all__ = [
+    "BUDGET",
+    "FIRST_LINE",
+    "MAX_BYTES",
+    "MAX_FILES",
+    "MAX_TOTAL",
+    "PART",
+    "BadLetter",
+    "Code",
+    "Entry",
+    "Have",
+    "Letter",
+    "Part",
+    "Want",
+    "conflicts",
+    "is_name",
+    "to_flower",
+    "to_plain",
+    "wanted",
+]
 
 #: What every message of a study begins with. The rest is opaque to a courier.
 FIRST_LINE = b"scbatchprox federated 1\n"
@@ -16,6 +41,8 @@ MAX_BYTES = 512 * 2**20
 MAX_FILES, MAX_TOTAL = 20_000, 64 * 2**30
 #: Bytes of a part; Flower sends each as one HTTP body, which proxies limit.
 PART = 4 * 2**20
+#: Bytes of files in one letter.
+BUDGET = 32 * 2**20
 
 _SITE = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?"
 _PLAN = r"[0-9a-f]{16}"
@@ -129,3 +156,105 @@ def wanted(own: Files, other: Have, budget: int) -> Iterator[Want]:
 def conflicts(own: Files, other: Files) -> Iterable[str]:
     """Return names that both sides have, with different content."""
     return sorted(name for name in own.keys() & other.keys() if own[name] != other[name])
+
+
+Records = dict[str, dict[str, Any]]
+_VERSION = 1
+
+
+class BadLetter(Exception):
+    """Records that are not a letter."""
+
+
+@dataclass
+class Letter:
+    """One message: what its sender has, parts of files, and codes by name (or '' for all)."""
+
+    have: Have
+    parts: list[Part] = field(default_factory=list)
+    codes: dict[str, Code] = field(default_factory=dict)
+
+    def records(self) -> Records:
+        """Return this letter as records."""
+        files, begun, codes = self.have.files, self.have.begun, self.codes
+        result: Records = {
+            "letter": {"version": _VERSION, "parts": len(self.parts)},
+            "files": {
+                "names": list(files),
+                "hashes": [entry.hash for entry in files.values()],
+                "sizes": [entry.size for entry in files.values()],
+            },
+            "begun": {"hashes": list(begun), "sizes": list(begun.values())},
+            "codes": {"names": list(codes), "codes": [code.value for code in codes.values()]},
+        }
+        for i, part in enumerate(self.parts):
+            result[f"part-{i:04d}"] = {
+                "name": part.name,
+                "hash": part.entry.hash,
+                "size": part.entry.size,
+                "offset": part.offset,
+                "data": part.data,
+            }
+        return result
+
+    @classmethod
+    def of(cls, records: Mapping[str, Mapping[str, Any]]) -> Letter:
+        """Return the letter in these records; raise BadLetter if there is none."""
+        try:
+            count = records["letter"]["parts"]
+            if records["letter"]["version"] != _VERSION or not _whole(count):
+                raise BadLetter
+            files, begun, codes = records["files"], records["begun"], records["codes"]
+            named = zip(files["names"], files["hashes"], files["sizes"], strict=True)
+            return cls(
+                Have(
+                    {_name(name): _entry(digest, size) for name, digest, size in named},
+                    {
+                        _entry(digest, size).hash: size
+                        for digest, size in zip(begun["hashes"], begun["sizes"], strict=True)
+                    },
+                ),
+                [_part(records[f"part-{i:04d}"]) for i in range(min(count, len(records)))],
+                {
+                    _name(name, empty=True): Code(code)
+                    for name, code in zip(codes["names"], codes["codes"], strict=True)
+                },
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadLetter from None
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _name(name: Any, *, empty: bool = False) -> str:
+    if not (is_name(name) or (empty and name == "")):
+        raise BadLetter
+    return str(name)
+
+
+def _entry(digest: Any, size: Any) -> Entry:
+    if not is_hash(digest) or not _whole(size):
+        raise BadLetter
+    return Entry(digest, size)
+
+
+def _part(record: Mapping[str, Any]) -> Part:
+    data, offset = record["data"], record["offset"]
+    if not isinstance(data, bytes) or not data or not _whole(offset):
+        raise BadLetter
+    # A bad name is refused with a code of its own, by the folder.
+    return Part(str(record["name"]), _entry(record["hash"], record["size"]), offset, data)
+
+
+def to_flower(records: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return a RecordDict of ConfigRecords."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    return RecordDict({name: ConfigRecord(dict(record)) for name, record in records.items()})
+
+
+def to_plain(content: Any) -> dict[str, dict[str, Any]]:
+    """Return the ConfigRecords of a RecordDict; others are left out."""
+    return {name: dict(record) for name, record in content.config_records.items()}

@@ -1,4 +1,4 @@
-"""Flower's own programs: where they are, what they may see, and the options we give them."""
+"""Flower's own programs: where they are, what they may see, and the options and keys we give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from pathlib import Path
 
 from ...errors import BadFile, BadValue, MissingExtra
 
-__all__ = ["environment", "is_loopback", "node_command", "program", "server_command", "wait_for"]
+__all__ = [
+    "check_installed",
+    "environment",
+    "free_port",
+    "is_loopback",
+    "make_key",
+    "node_command",
+    "program",
+    "server_command",
+    "wait_for",
+]
 
 #: What Flower sees of the environment: a shell may hold passwords and paths that are none of its business.
 _PASSED = {
@@ -114,7 +124,7 @@ _CERTIFICATES = {
 def node_command(
     address: str, port: int, secret: str, ca: Path | None, key: Path | None, *, insecure: bool
 ) -> list[str]:
-    """Return the arguments of a supernode that leaves its messages to :class:`~.hands.Hands`."""
+    """Return the arguments of a supernode that leaves its messages to :class:`~.courier.Responder`."""
     check_secure(split_address(address)[0], insecure)
     arguments = ["--superlink", address, "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--isolation", "process", "--superexec-auth-secret-file", secret]
@@ -148,3 +158,32 @@ def wait_for(host: str, port: int, seconds: float) -> None:
                     f"Expected a server at {host}:{port} within {seconds:.0f} s, found none."
                 ) from None
             time.sleep(0.2)
+
+
+def make_key(path: Path) -> Path:
+    """Write a new P-384 key, which only its owner can read, and its public half beside it.
+
+    The server knows a site by it. It signs no message of a study.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    public = path.with_name(path.name + ".pub")
+    for taken in (path, public):
+        if os.path.lexists(taken):
+            raise BadValue(
+                f"Expected a new file at {taken}, found one; a key is never overwritten."
+            )
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(private)
+    half = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    public.write_bytes(half + b"\n")
+    return public

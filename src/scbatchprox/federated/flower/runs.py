@@ -16,11 +16,12 @@ from pathlib import Path
 
 from ..._version import __version__
 from .programs import check_secure, environment, existing, program, split_address, wait_for
-from .sweeps import ENDED, Settings
 
-__all__ = ["DONE", "FAILED", "TIMED_OUT", "Server", "admit", "run"]
+__all__ = ["DONE", "ENDED", "FAILED", "TIMED_OUT", "Server", "Settings", "admit", "run"]
 
 DONE, FAILED, TIMED_OUT = 0, 1, 124
+#: The last line of a run; what follows says why it ended.
+ENDED = "courier ended: "
 #: Seconds for one question to a server, and for a run to start and to end beyond its own limit.
 _ASK, _MARGIN = 60.0, 120.0
 _NAME = "server"
@@ -44,6 +45,18 @@ clientapp = "scbatchprox.federated.flower.client:app"
 [tool.flwr.app.config]
 {config}
 """
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When a run ends, and how long it waits."""
+
+    seconds: float = 0.0  # 0: no limit
+    idle: int = 0  # sweeps in a row in which nothing moved; 0: no limit
+    nodes: int = 1  # as many sites must have answered for a sweep to be idle
+    timeout: float = 60.0  # for one answer
+    pause: float = 2.0  # between sweeps in which nothing moved
+    poll: float = 0.5
 
 
 @dataclass(frozen=True)

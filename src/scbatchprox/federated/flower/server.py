@@ -1,18 +1,219 @@
-"""The ServerApp: it sweeps over the sites. Its run config has ``store`` and the fields of Settings."""
+"""The ServerApp: it sweeps over the sites. Its run config has ``store`` and the fields of Settings.
+
+Each sweep asks every site for its new files, and brings it those of others. A site that does not answer in
+time is asked again, without files, and no longer waited for until it answers. So it delays the others by one
+timeout, once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .client import REQUEST
-from .records import to_flower, to_plain
-from .sweeps import ENDED, Settings, Sweeps
+from .folder import Folder
+from .letters import (
+    BUDGET,
+    BadLetter,
+    Code,
+    Entry,
+    Have,
+    Letter,
+    Part,
+    conflicts,
+    is_name,
+    to_flower,
+    to_plain,
+    wanted,
+)
+from .runs import ENDED, Settings
 
-__all__ = ["app"]
+__all__ = ["STOP", "Post", "Sweeps", "app"]
+
+#: In the store: its presence ends a run.
+STOP = "stop"
+#: So many requests in a row may bring files to a site without effect.
+STALLS = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Post(Protocol):
+    """What Flower does for a server."""
+
+    def nodes(self) -> Iterable[int]:
+        """Return the sites that are connected."""
+
+    def send(self, node: int, records: Mapping[str, Mapping[str, Any]], ttl: float) -> str | None:
+        """Send a request, and return its number."""
+
+    def receive(self, numbers: Iterable[str]) -> Mapping[str, Any]:
+        """Return answers by the number of their request; None for a request that failed."""
+
+
+@dataclass
+class _Node:
+    """One site, as the server knows it."""
+
+    have: Have | None = None  # of its last answer
+    number: str | None = None  # of the request that it has not answered
+    expires: float = 0.0
+    late: bool = False
+    sent: set[str] = field(default_factory=set)  # names of files in the last request
+    stalls: int = 0  # requests in a row whose files had no effect
+    refuses: set[str] = field(default_factory=set)  # names that it does not take
+    refused: dict[str, Code] = field(default_factory=dict)  # its files that the store does not take
+    reported: set[str] = field(default_factory=set)
+
+
+class Sweeps:
+    """Carries files between sites through a store, which is a folder."""
+
+    def __init__(
+        self,
+        post: Post,
+        store: Path,
+        settings: Settings,
+        *,
+        say: Callable[[str], None] = _log.info,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._post, self._settings = post, settings
+        self._root, self._store = store, Folder(store)
+        self._say, self._clock, self._sleep = say, clock, sleep
+        self._nodes: dict[int, _Node] = {}
+
+    def run(self) -> str:
+        """Sweep until a limit is reached, and return which: idle, seconds, or stop."""
+        limits, start, idle = self._settings, self._clock(), 0
+        while True:
+            if (self._root / STOP).exists():
+                return "stop"
+            if limits.seconds and self._clock() - start >= limits.seconds:
+                return "seconds"
+            began = self._clock()
+            answered, moved = self.sweep()
+            if moved:
+                self._say(
+                    f"{answered} sites answered in {self._clock() - began:.1f} s, {moved} parts moved"
+                )
+            idle = 0 if moved or answered < limits.nodes else idle + 1
+            if limits.idle and idle >= limits.idle:
+                return "idle"
+            if not moved:
+                self._sleep(limits.pause)
+
+    def sweep(self) -> tuple[int, int]:
+        """Ask every site once, and return how many answered and how many parts were moved."""
+        files, moved = self._store.files(), 0
+        connected = set(self._post.nodes())
+        for node in connected - self._nodes.keys():
+            self._nodes[node] = _Node()
+            self._say(f"site {node} is connected")
+        have = Have(files, self._store.begun())
+        awaited = set()
+        for node in sorted(connected):
+            known = self._nodes[node]
+            if known.number is not None and self._clock() >= known.expires:
+                known.number = None
+            if known.number is None:
+                moved += self._ask(node, known, have)
+            if known.number is not None and not known.late:
+                awaited.add(node)
+        answered = set()
+        ends = self._clock() + self._settings.timeout
+        while True:
+            for node, letter in self._answers():
+                awaited.discard(node)
+                if letter is not None:
+                    answered.add(node)
+                    moved += self._take(node, letter, files)
+            if not awaited or self._clock() >= ends:
+                break
+            self._sleep(self._settings.poll)
+        for node in awaited:
+            self._nodes[node].late = True
+            self._say(f"site {node} is silent; the others go on")
+        return len(answered), moved
+
+    def _ask(self, node: int, known: _Node, have: Have) -> int:
+        parts = []
+        if known.have is not None and not known.late:
+            parts = [
+                Part(want.name, want.entry, want.offset, data)
+                for want in wanted(_without(have.files, known.refuses), known.have, BUDGET)
+                if (data := self._store.read(want.name, want.offset, want.length))
+            ]
+        known.sent = {part.name for part in parts}
+        ttl = 2 * self._settings.timeout
+        known.number = self._post.send(node, Letter(have, parts, known.refused).records(), ttl)
+        known.expires = self._clock() + ttl
+        return len(parts)
+
+    def _answers(self) -> Iterable[tuple[int, Letter | None]]:
+        """Yield the answers that have arrived; None for one that is of no use."""
+        asked = {known.number: node for node, known in self._nodes.items() if known.number}
+        answers = self._post.receive(list(asked)) if asked else {}
+        for number, records in answers.items():
+            if number not in asked:
+                continue
+            node, letter = asked[number], None
+            known = self._nodes[node]
+            known.number = None
+            try:
+                letter = Letter.of(records) if records is not None else None
+            except BadLetter:
+                self._report(node, "", Code.BAD_REQUEST)
+            if letter is None:
+                known.late = True
+            yield node, letter
+
+    def _take(self, node: int, letter: Letter, files: dict[str, Entry]) -> int:
+        """Store what a site sent, and return the number of parts."""
+        known = self._nodes[node]
+        if known.late:
+            self._say(f"site {node} answers again")
+        known.late = False
+        for name, code in letter.codes.items():
+            known.refuses.add(name)
+            self._report(node, name, code)
+        if "" in letter.codes:
+            return 0
+        known.stalls = known.stalls + 1 if known.sent and known.have == letter.have else 0
+        if known.stalls >= STALLS:
+            # Neither taken nor refused: a site that lies must not keep a run busy.
+            known.refuses |= known.sent
+            self._report(node, "", Code.BAD_REQUEST)
+        known.have = letter.have
+        taken = 0
+        for part in letter.parts:
+            code = self._store.accept(part, files)
+            taken += code is Code.OK
+            if code in (Code.OK, Code.OUT_OF_STEP):
+                continue
+            if is_name(part.name):
+                known.refused[part.name] = code
+            self._report(node, part.name if is_name(part.name) else "", code)
+        for name in conflicts(files, letter.have.files):
+            self._report(node, name, Code.CONFLICT)
+        return taken
+
+    def _report(self, node: int, name: str, code: Code) -> None:
+        """Say something about a file of a site, once."""
+        line = f"site {node}: {name or 'request'}: {code.value}: {code.sentence}"
+        if line not in self._nodes[node].reported:
+            self._nodes[node].reported.add(line)
+            self._say(line)
+
+
+def _without(files: Mapping[str, Entry], names: set[str]) -> dict[str, Entry]:
+    return {name: entry for name, entry in files.items() if name not in names}
 
 
 class _Grid:

@@ -1,6 +1,6 @@
 """A supernode that ends when the courier that started it does, also when that is killed.
 
-Run as ``python -m scbatchprox.federated.flower.leash OPTIONS``, with the options of ``flower-supernode``.
+Run as ``python -m scbatchprox.federated.flower.supernode OPTIONS``, with the options of ``flower-supernode``.
 """
 
 from __future__ import annotations
