@@ -113,7 +113,7 @@ def test_files_named_in_contributing_exist():
 @pytest.mark.parametrize(
     ("file", "names"),
     [
-        ("src/scbatchprox/targets/by_name.py", ["TARGETS"]),
+        ("src/scbatchprox/targets/method.py", ["TARGETS"]),
         ("src/scbatchprox/core/target.py", ["class TargetRule(Protocol)"]),
         ("src/scbatchprox/core/solvers/__init__.py", ["SOLVERS"]),
         ("src/scbatchprox/core/solvers/solution.py", ["class Solver("]),

@@ -92,7 +92,7 @@ def test_the_estimator_has_them_as_scikit_learn_wants():
 
 def test_options_of_objects_exist():
     from scbatchprox.core.solvers import SOLVERS
-    from scbatchprox.targets.by_name import TARGETS
+    from scbatchprox.targets.method import TARGETS
 
     for option in OF_OBJECTS:
         for name in option.of:

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.thin_sampling import thin_sample
+from scbatchprox.core.sampling import thin_sample
 
 
 def cells(n=5000, batches=3, seed=0):

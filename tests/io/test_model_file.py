@@ -9,7 +9,7 @@ from model_files import edited
 from registered_cells import cells
 from scbatchprox import BatchProx, InputError, PopulationSettings, PopulationTarget
 from scbatchprox.io.model_file import params_as_json, params_from_json
-from scbatchprox.targets.by_name import TARGETS
+from scbatchprox.targets.method import TARGETS
 
 
 @dataclass(frozen=True)

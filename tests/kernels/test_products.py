@@ -13,8 +13,8 @@ from data import make_cells
 from scbatchprox import Adapter, Moments, set_num_threads
 from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.anchors import Anchors
-from scbatchprox.core.group_moments import group_moments
 from scbatchprox.core.labels import Labels
+from scbatchprox.core.moments import group_moments
 from scbatchprox.kernels import runs as _runs
 from scbatchprox.kernels.kmeans import kmeans, plus_plus
 from scbatchprox.kernels.runs import map_runs, sorted_rows

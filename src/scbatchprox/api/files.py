@@ -17,7 +17,7 @@ from ..diagnosis.table import look, sample_sizes
 from ..errors import BadValue
 from ..io.damaged import naming
 from ..progress import Progress, silent
-from ..targets.by_name import target_of
+from ..targets.method import target_of
 from .estimator import BatchProx
 from .kept import check_keep
 from .record import record as record_of

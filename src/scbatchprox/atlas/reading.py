@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..api.estimator import BatchProx
-from ..core.adapter import Adapter
-from ..core.movement import displacement
+from ..core.adapter import Adapter, displacement
 from ..core.narrow import Tabled
 from ..core.shown import count, names
 from ..errors import BadValue

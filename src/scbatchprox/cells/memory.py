@@ -10,11 +10,9 @@ import numpy as np
 
 from ..core.adapter import Adapter
 from ..core.anchors import Anchors
-from ..core.group_moments import group_moments
 from ..core.labels import Labels
-from ..core.moments import Moments
-from ..core.sampling import Sample
-from ..core.thin_sampling import thin_sample
+from ..core.moments import Moments, group_moments
+from ..core.sampling import Sample, thin_sample
 from ..kernels.arrays import Ints
 
 __all__ = ["MemoryCells"]

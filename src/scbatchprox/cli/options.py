@@ -163,7 +163,7 @@ def model_of(method: Mapping[str, Any]) -> BatchProx:
     """
     from ..api.estimator import BatchProx
     from ..core.solvers import SOLVERS
-    from ..targets.by_name import TARGETS
+    from ..targets.method import TARGETS
 
     own = {one.name: method[one.name] for one in options_of() if one.name in method}
     own["solver"] = str(own.get("solver", Solvers.exact))

@@ -12,13 +12,14 @@ from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 from ..kernels.blocks import native, native_blocks, split
 from ..kernels.loops import add_sums, first_rows
-from ..kernels.threads import parallel_map
+from ..kernels.products import Adder
+from ..kernels.threads import one_numpy_thread, parallel_map
 from .checks import check_embedding, nonfinite_error, warn_user
 from .labels import Labels, union
 from .rows import OfBatches, RowMap
 from .shown import Facts, count
 
-__all__ = ["Moments", "Pooled", "chan", "n_parts", "warn_if_barcodes"]
+__all__ = ["Moments", "Pooled", "chan", "group_moments", "n_parts", "warn_if_barcodes"]
 
 #: Bytes of a block of cells in :func:`scbatchprox.kernels.loops.add_sums`: half of a common L2 cache.
 CACHE_BYTES = 1 << 18
@@ -356,3 +357,42 @@ def _provisional_mean(Z: Any, labels: Labels) -> np.ndarray:
         deviation = np.where(mask[:, :, None], sample - first, 0.0)
         mean = first[:, 0] + deviation.sum(1) / np.maximum(found, 1)[:, None]
     return np.ascontiguousarray(mean)
+
+
+#: Rows in a block. It is large because each group in a block costs as much time as a row.
+BLOCK_ROWS = 1 << 12
+
+
+def group_moments(Z: Any, groups: Labels) -> Moments:
+    """:meth:`Moments.of` without compiled code, for the groups that have cells.
+
+    Deviations are from one cell of each group. The shape of the data alone determines the parts, which
+    are added in order.
+    """
+    Z = check_embedding(Z)
+    G, d = groups.batches.size, Z.shape[1]
+    held, first = np.unique(groups.codes, return_index=True)
+    center = np.zeros((G, d))
+    center[held] = native(Z[first])
+
+    def part(rows: tuple[int, int]) -> tuple[Ints, Floats]:
+        n, sums = np.zeros(G, np.int64), np.zeros((2, G, d))
+        add = Adder(min(BLOCK_ROWS, rows[1] - rows[0]), d)
+        with np.errstate(all="ignore"):
+            for lo in range(*rows, BLOCK_ROWS):
+                hi = min(rows[1], lo + BLOCK_ROWS)
+                found, at = np.unique(groups.codes[lo:hi], return_inverse=True)
+                sums[:, found] += add(native(Z[lo:hi]), at, center[found])
+                n[found] += np.bincount(at)
+        return n, sums
+
+    with one_numpy_thread():
+        parts = parallel_map(part, split(Z.shape[0], n_parts(Z, G)))
+    n, sums = parts[0]
+    for cells, more in parts[1:]:
+        n += cells
+        sums += more
+    found = Moments.about(groups.batches, n, center, sums)
+    if found is None:
+        raise nonfinite_error(Z)
+    return found

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.adapter import Adapter
-from ..core.group_moments import group_moments
 from ..core.labels import Labels, cross_counts
-from ..core.moments import Moments
+from ..core.moments import Moments, group_moments
 from ..core.target import Cells
 from ..kernels.arrays import Floats
 

@@ -52,8 +52,7 @@ from ..errors import BadValue, InputError, Parameter
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from ..progress import Progress, silent
-from ..targets.by_name import target_of
-from ..targets.method import method_of
+from ..targets.method import method_of, target_of
 from ..targets.population.dissolve import dissolved
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded

@@ -20,8 +20,7 @@ from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
 from ..errors import BadType, BadValue, InputError
 from ..options import Options
-from ..targets.by_name import TARGETS
-from ..targets.method import method_of
+from ..targets.method import TARGETS, method_of
 from ..targets.moment import MomentTarget
 from ..targets.population.copies import Turning
 from ..targets.population.registration import Consensus

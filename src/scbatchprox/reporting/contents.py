@@ -45,9 +45,8 @@ from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans
 from ..plots.layout import NEIGHBOURS, principal, umaps
 from ..progress import Progress, silent
-from ..targets.by_name import target_of
-from ..targets.population.find import looked_at
-from ..targets.population.gather import gathered
+from ..targets.method import target_of
+from ..targets.population.find import gathered, looked_at
 from ..upstream.base import digest
 from .source import Source
 

@@ -17,7 +17,7 @@ from ..io.atomic import check_place, replacing
 from ..kernels.arrays import Ints
 from ..options import takes_options
 from ..progress import Progress, silent
-from ..targets.by_name import target_of
+from ..targets.method import target_of
 
 if TYPE_CHECKING:
     import anndata as ad

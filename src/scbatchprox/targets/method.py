@@ -1,7 +1,8 @@
-"""Parameters, as users give them, become a Method."""
+"""Targets by name, and parameters as users give them, become a Method."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,13 @@ from ..core.fit import Method
 from ..core.problem import Weights
 from ..core.solvers import solver_of
 from ..core.solvers.solution import check_rounds
+from ..core.target import TargetRule
+from ..errors import BadValue, Parameter
 from ..options import Options
-from .by_name import target_of
+from .moment import MomentTarget
+from .population.target import PopulationTarget
 
-__all__ = ["method_of"]
+__all__ = ["TARGETS", "method_of", "target_of"]
 
 
 def method_of(options: Options, consensus: Any = None) -> Method:
@@ -28,3 +32,30 @@ def method_of(options: Options, consensus: Any = None) -> Method:
     rounds = options.rounds
     number = rule.default_rounds if rounds == "auto" else check_rounds(rounds)
     return Method(rule, solver_of(options.solver), number, weights, options.strength)
+
+
+#: All targets. A new target only needs an entry here.
+TARGETS: dict[str, Callable[..., TargetRule]] = {
+    "moment": MomentTarget,
+    "population": PopulationTarget,
+}
+
+
+def target_of(target: str | TargetRule) -> TargetRule:
+    """Return a target from its name, with default options, or the object itself."""
+    if isinstance(target, str) and target in TARGETS:
+        return TARGETS[target]()
+    if isinstance(target, str | type) or not hasattr(target, "aim"):
+        names = ", ".join(map(repr, TARGETS))
+        found, hint = repr(target), ""
+        if hasattr(target, "shape") or hasattr(target, "obsm"):  # cells, whose repr is a page
+            found = type(target).__name__
+            hint = (
+                "; for an AnnData call scbatchprox.refine(adata, 'batch'), for an array "
+                "BatchProx().fit_transform(Z, batch=labels)"
+            )
+        raise BadValue(
+            "Expected ", Parameter("target"), f" to be one of {names} or a target object, found "
+            f"{found}{hint}.",
+        )  # fmt: skip
+    return target

@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
-from .axes import principal_axes
 from .meeting import TINY, exponents, mutual_weights, pull_weight, squares
 from .sums import NONE, Sums
 
-__all__ = ["Support", "Turning", "supported"]
+__all__ = ["Support", "Turning", "principal_axes", "supported"]
 
 #: Part of the mean variance that is added to the covariance within regions, so that it has an inverse.
 RIDGE = 1e-3
@@ -187,3 +186,26 @@ def _met(y: Floats, others: _Others, temperature: float) -> tuple[Floats, Sums]:
     W, present = mutual_weights(L, others.cells)
     W *= others.cells[..., None]
     return present, Sums(W.sum(-2), np.matmul(np.swapaxes(W, -1, -2), y))
+
+
+#: Entries of an axis that are this near to its largest, as a part of it, count as equal to it.
+TIE = 1e-6
+#: The last coordinate counts by this part more than the first, so that equal eigenvalues have axes too.
+TILT = 1e-8
+
+
+def principal_axes(S: Floats) -> tuple[Floats, Floats]:
+    """(d,) eigenvalues of a symmetric matrix, the largest first, and (d, d) axes in its columns.
+
+    Rounding decides on the sign of an eigenvector, and on those of equal eigenvalues: few populations have
+    many, and sites or machines would find different ones. So the first of the largest entries of an axis is
+    positive, and coordinates differ a little in size. All sites then number the regions between planes in the
+    same way, and turn copies alike.
+    """
+    d = len(S)
+    tilt = 1.0 + TILT * np.arange(d) / d
+    size, axes = np.linalg.eigh(S * np.outer(tilt, tilt))
+    size, axes = size[::-1], axes[:, ::-1]
+    large = np.abs(axes)
+    first = (large > (1.0 - TIE) * large.max(0)).argmax(0)
+    return size, axes * np.where(axes[first, np.arange(d)] < 0, -1.0, 1.0)

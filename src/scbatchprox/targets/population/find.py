@@ -1,4 +1,4 @@
-"""Finds the populations of each batch by k-means on a sample of its cells, one batch at a time."""
+"""Populations of each batch: found by k-means on a sample of its cells, or given by labels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from ...core.anchors import Anchors
 from ...core.checks import overflow_error
 from ...core.labels import Labels, among
+from ...core.moments import Moments
 from ...core.sampling import Sample
 from ...kernels.arrays import Floats, Ints
 from ...kernels.kmeans import kmeans
 from ...kernels.threads import one_numpy_thread, parallel_map
 from .settings import PopulationSettings
 
-__all__ = ["anchors_for", "looked_at"]
+__all__ = ["anchors_for", "gathered", "given", "looked_at"]
 
 #: Fewest populations of a batch with as many cells.
 FEWEST = 2
@@ -102,3 +103,28 @@ def _sorted_by_distance(X: np.ndarray) -> np.ndarray:
     """
     about = X - X.mean(0)
     return X[np.argsort(np.einsum("ij,ij->i", about, about), kind="stable")]
+
+
+def given(labels: Labels, population: Labels, moments_of: Callable[[Labels], Moments]) -> Moments:
+    """Populations from the user's labels: the cells of a batch with the same label."""
+    pair = labels.codes.astype(np.int64) * population.batches.size + population.codes
+    found, codes = np.unique(pair, return_inverse=True)
+    rows = moments_of(Labels(codes.astype(np.int32), np.arange(found.size)))
+    batch = found // population.batches.size
+    return Moments(labels.batches, batch, rows.n, rows.mean, rows.m2, anchors=rows.mean)
+
+
+def gathered(anchors: Anchors, groups: Moments, known: Anchors | None = None) -> Moments:
+    """Populations at anchors, from the moments ``groups`` of their cells, labelled by the anchors' numbers.
+
+    Anchors without cells are dropped, except in known batches, whose earlier cells belong to them.
+    """
+    R, d = anchors.center.shape
+    n = np.zeros(R, np.int64)
+    mean, m2 = np.zeros((2, R, d))
+    n[groups.batches], mean[groups.batches], m2[groups.batches] = groups.n, groups.mean, groups.m2
+    keep = n > 0
+    if known is not None:
+        keep |= np.isin(anchors.batches, known.batches)[anchors.batch]
+    center = anchors.center[keep]
+    return Moments(anchors.batches, anchors.batch[keep], n[keep], mean[keep], m2[keep], center)

@@ -17,9 +17,8 @@ from ...core.exchange import Exchange, itself
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
 from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement
-from .axes import principal_axes
 from .batches import Batches
-from .copies import Support, Turning, supported
+from .copies import Support, Turning, principal_axes, supported
 from .field import Strengths, smooth_field, without_contraction
 from .meeting import Goals, Met, Stack, composition, spacing
 from .settings import PopulationSettings

@@ -7,20 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...core.adapter import length
 from ...core.anchors import Anchors
 from ...core.checks import check_whole, warn_user
 from ...core.evidence import Decision, Evidence, Trace
 from ...core.exchange import Exchange, itself
 from ...core.labels import Labels
 from ...core.moments import Moments, Pooled
-from ...core.movement import length
 from ...core.problem import Target, Weights
 from ...core.shown import Changed
 from ...core.target import Aim, Cells
 from ...errors import BadType, BadValue, Parameter
 from .field import Strengths
-from .find import anchors_for
-from .gather import gathered, given
+from .find import anchors_for, gathered, given
 from .registration import Consensus, Registered, register, register_to
 from .settings import PopulationSettings
 
