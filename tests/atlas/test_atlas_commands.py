@@ -302,6 +302,7 @@ class TestCommands:
         assert done.stderr.count("\n") == 1
         assert content(files) == before
 
+    @pytest.mark.slow
     def test_real_process_and_lock(self, files):
         at = files / "lung"
         command = [sys.executable, "-m", "scbatchprox", "atlas"]

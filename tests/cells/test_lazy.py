@@ -90,6 +90,7 @@ def test_nothing_is_read_before_it_is_needed(cells, batch, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["fit", "transform"])
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(cells, batch, client, tmp_path, verb):
     undisturbed = BatchProx(target="moment").fit(
         da.from_array(cells.Z, chunks=(10, D)), batch=batch

@@ -32,6 +32,7 @@ class TestDiagnose:
             assert sum(line.startswith(f"{batch}: ") for line in lines) == 1
 
     @pytest.mark.parametrize("verb", ["diagnose", "refine"])
+    @pytest.mark.slow
     def test_fits_a_terminal(self, tmp_path, verb):
         """One sentence for all batches with a verdict, as in Python."""
         adata = make_cells()

@@ -177,6 +177,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         assert done.returncode == 0
         assert not any(word in done.stderr for word in ("%", "rows/s", "moments"))
 
+    @pytest.mark.slow
     def test_bar_with_rows_a_second_on_a_terminal(self, path):
         main, other = pty.openpty()
         process = subprocess.Popen(
@@ -189,6 +190,7 @@ app(["refine", sys.argv[1], "--batch-key", "batch", "--in-place", "--no-diagnose
         for word in (b"moments", b"refine", b"rows/s", b"100%"):
             assert word in shown
 
+    @pytest.mark.slow
     def test_bar_with_rounds_of_adam_on_a_terminal(self, path):
         main, other = pty.openpty()
         words = ["refine", path, "--batch-key", "batch", "--in-place", "--target", "moment"]

@@ -226,6 +226,7 @@ class TestExperiment:
             pd.testing.assert_frame_equal(table, both.tables[name])
         assert any(name.startswith("Confirming") for name in both.tables)
 
+    @pytest.mark.slow
     def test_finished_rows_are_not_computed_again(self, settings, tmp_path):
         first = run(EXPERIMENT, settings, tmp_path)
         again = run(EXPERIMENT, replace(settings, runs=2), tmp_path)
@@ -272,6 +273,7 @@ class TestExperiment:
         assert f"Expected levels '{next(iter(Level))}'" in failed["reason"].item()
 
 
+@pytest.mark.slow
 def test_a_quick_run_on_simulated_counts(tmp_path):
     """As the command does, on simulated data; rows of Harmony may fail if it is not installed."""
     settings = replace(EXPERIMENT.settings, **EXPERIMENT.quick)
