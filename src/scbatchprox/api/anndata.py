@@ -18,7 +18,7 @@ from ..options import takes_options
 from .estimator import BatchProx
 from .kept import kept_of
 from .options import check_no_path, check_options
-from .record import record
+from .record import record_of
 
 if TYPE_CHECKING:
     import anndata as ad
@@ -129,5 +129,5 @@ def refine(
         "key_added": key_added,
         "n_cells": model.moments_.n_cells,
     }
-    found.adata.uns[key_added] = record(model)
+    found.adata.uns[key_added] = record_of(model)
     return None

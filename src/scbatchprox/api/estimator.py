@@ -28,7 +28,7 @@ from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
 from ..options import Options, described
 from ..targets.method import method_of
-from .record import record_of
+from .record import find_record
 from .shown import fitted_html, fitted_text
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         >>> bool((refined == adata.obsm["X_pca_batchprox"]).all())
         True
         """
-        found = record_of(adata, key)
+        found = find_record(adata, key)
         place = f"uns[{found.key!r}]"
         if "model" not in found.values:
             raise BadKey(

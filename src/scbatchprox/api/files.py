@@ -20,7 +20,7 @@ from ..progress import Progress, silent
 from ..targets.method import target_of
 from .estimator import BatchProx
 from .kept import check_keep
-from .record import record as record_of
+from .record import record_of
 
 __all__ = ["apply_file", "diagnose_file", "refine_file"]
 

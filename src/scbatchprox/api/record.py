@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .estimator import BatchProx
 
-__all__ = ["Record", "record", "record_of"]
+__all__ = ["Record", "find_record", "record_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Record:
     prefix: str = ""
 
 
-def record_of(data: Any, key: str | None) -> Record:
+def find_record(data: Any, key: str | None) -> Record:
     """Return the record of a key such as ``"X_pca_batchprox"``; ``None`` is the only one there.
 
     In a MuData, ``"rna:X_pca_batchprox"`` is a record of the modality ``rna``.
@@ -65,7 +65,7 @@ def record_of(data: Any, key: str | None) -> Record:
     return found[key]
 
 
-def record(model: BatchProx) -> dict[str, Any]:
+def record_of(model: BatchProx) -> dict[str, Any]:
     """Return what a fitted model did, in types that h5ad and zarr can store.
 
     ``provenance_`` of the model tells which columns and which embedding it was fitted to.

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from ..api.estimator import BatchProx
-from ..api.record import record
+from ..api.record import record_of
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.reading import LocalCells
@@ -216,7 +216,7 @@ def contribute(
                 "plan": plan.hash,
             }
             refined = LocalCells(job, silent).mapped(found.adapter_, "apply", job.labels)
-            job.write(refined, record(found), progress)
+            job.write(refined, record_of(found), progress)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..api.record import Record, record_of
+from ..api.record import Record, find_record
 from ..cells.keys import as_keys, batch_labels
 from ..cells.modality import find_embedding
 from ..core.checks import check_array_like, require_columns, some_of
@@ -55,7 +55,7 @@ def is_anndata(data: Any) -> bool:
 def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return a table with ``relative`` and ``n_cells`` per batch, and verdicts where there are some."""
     if is_anndata(data):
-        record = record_of(data, key).values
+        record = find_record(data, key).values
         table, verdicts = record["movement"], record.get("diagnosis")
     elif hasattr(data, "movement") and hasattr(data, "fit_"):
         table, verdicts = data.movement(), data.diagnosis_
@@ -77,7 +77,7 @@ def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the table of :func:`scbatchprox.diagnose`."""
     table = data
     if is_anndata(data):
-        record = record_of(data, key)
+        record = find_record(data, key)
         if "diagnosis" not in record.values:
             raise BadKey(
                 f"Expected a diagnosis in uns[{record.key!r}], found none; refine(..., diagnose=True) "
@@ -99,7 +99,7 @@ def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
 def adapter_of(data: Any, key: str | None = None) -> AdapterRows:
     """Return the rows of an adapter, of a model, or in ``uns``."""
     if is_anndata(data):
-        record = record_of(data, key).values
+        record = find_record(data, key).values
         batch = record.get("row_batch", record.get("batches"))
         return AdapterRows(
             np.asarray(batch), np.asarray(record["scale"]), np.asarray(record["shift"])
@@ -116,7 +116,7 @@ def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the rounds of a fit."""
     found = data
     if is_anndata(data):
-        found = record_of(data, key).values["history"]
+        found = find_record(data, key).values["history"]
     elif hasattr(data, "fit_"):
         found = data.history_
     if hasattr(found, "frame"):
@@ -238,7 +238,7 @@ def pair_of(data: Any, after: Any, key: str | None, batch_key: Any, label_key: A
 def _of_anndata(data: Any, after: Any, key: str | None, batch_key: Any, label_key: Any) -> Pair:
     if after is not None:
         raise BadValue("Expected key= with an AnnData, found an array as `after`.")
-    record = record_of(data, key)
+    record = find_record(data, key)
     obsm, prefix = dict(record.adata.obsm), record.prefix
     obsm |= {f"{prefix}{name}": Z for name, Z in obsm.items()}
     key, use_rep = record.key, str(record.values["params"]["use_rep"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..api.record import record_of
+from ..api.record import find_record
 from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys, batch_labels
@@ -98,7 +98,7 @@ def _names(data: Any, use_rep: str | None, key_added: str | None) -> tuple[str, 
     """Return the names of both embeddings; those that are not given are in the record of ``refine``."""
     if use_rep is None and (key_added is not None or "X_pca" not in data.obsm):
         try:
-            found = record_of(data, key_added)
+            found = find_record(data, key_added)
             return f"{found.prefix}{found.values['params']['use_rep']}", found.key
         except (BadKey, KeyError, TypeError):
             pass  # there is none, or several: as if nothing had been refined
