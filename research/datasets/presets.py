@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scbatchprox.demo import simulate
@@ -43,10 +43,13 @@ class Stored:
     pca
         Number of principal components of its embedding, or else of ``X``, to start from: for data with
         very many coordinates, and for values that are not counts.
+    typed
+        Whether its cells have types. Without them, each batch is called a type of its own.
     """
 
     about: str
     pca: int | None = None
+    typed: bool = True
 
 
 PRESETS: dict[str, Simulated | Stored | Original] = {
@@ -81,6 +84,7 @@ PRESETS: dict[str, Simulated | Stored | Original] = {
     "glioblastoma10": Stored("five patients x two treatments: the treatment is to be kept"),
     "mtbls79": Stored("metabolomics: 8 tiny batches, 3 types"),
     "mesc2": Stored("stem cells in three media: two batches far apart"),
+    "jaitin_null8": Stored("one sort of cells of one mouse, amplified in 8 batches", typed=False),
     **ORIGINALS,
 }
 
@@ -131,6 +135,8 @@ def load(
     stored = folder / f"{name}.h5ad"
     if stored.exists():
         adata, note = read(stored), ""
+        if isinstance(preset, Stored) and not preset.typed:
+            keys, note = replace(keys, label="batch"), "no cell types"
         if isinstance(preset, Stored) and preset.pca is not None and use_rep is None:
             adata, note = with_pca(name, adata, preset.pca)
         return Dataset.of(name, adata, keys, note)

@@ -13,13 +13,14 @@ from scbatchprox.api.diagnose import diagnose
 from scbatchprox.core.checks import some_of
 from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.errors import BadValue
-from scbatchprox.evaluate import f1_given_batch, macro_f1
+from scbatchprox.evaluate import f1_given_batch, macro_f1, neighbours_kept
 from scbatchprox.evaluate.cells import embedding, groups, sample
 from scbatchprox.evaluate.comparison import neighbourhood_scores
 from scbatchprox.evaluate.mixing import Neighbours
 from scbatchprox.kernels.arrays import Floats
 
 from ..baselines import METHODS, POPULATION
+from ..datasets.presets import PRESETS, Stored
 from ..planted import (
     KINDS,
     Planted,
@@ -33,7 +34,7 @@ from .classify import LATER, REAL
 from .experiment import Experiment
 from .journal import Job
 from .page import NO_EFFECT
-from .planted_page import DIAGNOSE, KNOWN, SHIFTS, draw, report
+from .planted_page import DIAGNOSE, KNOWN, MEASURED, SHIFTS, draw, report
 from .settings import Settings, choice
 from .trial import Trial, one_thread
 
@@ -57,7 +58,7 @@ class PlantedSettings(Settings):
         Largest number of cells of a real batch that are used, the same share of every type.
     """
 
-    data: tuple[str, ...] = choice(tuple(sorted((*REAL, *LATER))))
+    data: tuple[str, ...] = choice((*sorted((*REAL, *LATER)), "jaitin_null8"))
     runs: int = choice(1)
     upstreams: tuple[str, ...] = choice(("pca",))
     methods: tuple[str, ...] = choice(("unrefined", "harmony", "batchprox", POPULATION))
@@ -144,9 +145,21 @@ def _impossible(trial: Trial, mask: np.ndarray) -> list[str]:
     ]
 
 
+def _typed(trial: Trial) -> bool:
+    """Whether the cells of a data set have types."""
+    preset = PRESETS.get(trial.dataset.name)
+    return not isinstance(preset, Stored) or preset.typed
+
+
 def _jobs(trial: Trial) -> Iterator[Job]:
     settings = trial.settings
     assert isinstance(settings, PlantedSettings)
+    if not _typed(trial):
+        for upstream in trial.upstreams:
+            for method in trial.methods_on(upstream):
+                work = partial(_measured, trial, upstream, method)
+                yield trial.job(upstream, method, work, condition=MEASURED)
+        return
     for upstream in trial.upstreams:
         for batch, mask in _chosen(trial).items():
             source, without = _Source(trial, upstream, batch, mask), _impossible(trial, mask)
@@ -190,6 +203,27 @@ def _scores(source: _Source, method: str, kind: str, run: int) -> dict[str, floa
         }
 
 
+def _measured(trial: Trial, upstream: str, method: str) -> dict[str, float]:
+    """Scores of real batches that should have no effect, and have no types: movement is by their spread."""
+    Z = embedding(trial.embed(upstream).Z)
+    batch = trial.obs["batch"]
+    after, seconds = trial.refine(METHODS[method], Z, 0)
+    moved = after - Z
+    spread = np.sqrt(((Z - Z.mean(0)) ** 2).sum(1).mean())
+    with one_thread():
+        kept = neighbours_kept(Z, after, batch=batch)
+    return {
+        "displacement_of_spread": float(
+            np.sqrt(((moved - moved.mean(0)) ** 2).sum(1).mean()) / spread
+        ),
+        "batches_unmoved": float(
+            np.mean([not moved[batch == name].any() for name in batch.unique()])
+        ),
+        "neighbours_kept_in_batch": float(kept.mean()),
+        "seconds": seconds,
+    }
+
+
 def _neighbour_accuracy(Z: Floats, cell_type: np.ndarray, k: int = 15) -> float:
     """Share of cells whose type is the most frequent among their k nearest cells, of any batch."""
     Z = embedding(Z)
@@ -227,6 +261,8 @@ def _verdicts(source: _Source, kind: str, run: int) -> dict[str, float]:
 
 def _about(trial: Trial) -> str:
     """Return a note: the real batches with planted effects, and the kinds with too few cells."""
+    if not _typed(trial):
+        return "batches as they were measured"
     said = []
     for batch, mask in _chosen(trial).items():
         without = ", ".join(_impossible(trial, mask))

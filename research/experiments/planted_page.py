@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "OTHER", "SHIFTS"),
+    *("DIAGNOSE", "FARTHER", "HALVES", "KNOWN", "LOOKED_AT", "MEASURED", "OTHER", "SHIFTS"),
     *("draw", "half_of", "harms", "report"),
 ]
 
@@ -31,6 +31,8 @@ DIAGNOSE = "diagnose"
 #: The method of rows of an estimator that knows the types, and the kinds whose effect is a shift. For others
 #: it is no bound.
 KNOWN = "types known"
+#: The condition of rows of real batches, as they were measured, that should have no effect.
+MEASURED = "measured"
 SHIFTS = [kind for kind in KINDS if kind.startswith("shift_")]
 #: A displacement error above the unrefined one by more than this, in distances between types, is harm. Every
 #: method has about half of this error on a random split of one batch.
@@ -83,7 +85,8 @@ def harms(sets: pd.DataFrame, method: str) -> pd.DataFrame:
 
 def report(rows: pd.DataFrame, settings: Settings) -> Report:
     """Return the content of the page, separately for the two halves of the data sets."""
-    rows = _with_halves(rows)
+    measured = rows[rows["condition"] == MEASURED]
+    rows = _with_halves(rows[rows["condition"] != MEASURED])
     scored = rows[~rows["method"].isin([DIAGNOSE, KNOWN])]
     sets = scored.pivot_table(index=_SET, columns=["metric", "method"], values="value", sort=False)
     tables: dict[str, pd.DataFrame] = {}
@@ -96,6 +99,8 @@ def report(rows: pd.DataFrame, settings: Settings) -> Report:
         reached = rows[(rows["half"] == half) & rows["condition"].isin(SHIFTS)]
         tables[f"{str(half).capitalize()}: shifts, and what can be reached"] = _reached(reached)
         tables[f"{str(half).capitalize()}: harm"] = _harm(sets, str(half), _others(part))
+    if len(measured):
+        tables["Real batches without an effect, as they were measured"] = _measured(measured)
     findings = [line for method in _others(scored) for line in _findings(sets, method)]
     judged = _judged(rows, sets)
     if judged is not None:
@@ -176,6 +181,19 @@ def _null(sets: pd.DataFrame, half: str) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(lines)
+
+
+def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how far each method moved real batches that should have no effect."""
+    columns = {
+        "displacement_of_spread": "displacement, of the spread of cells",
+        "batches_unmoved": "batches that did not move at all",
+        "neighbours_kept_in_batch": "neighbours kept within batch",
+    }
+    wide = rows.pivot_table(
+        index=["dataset", "method"], columns="metric", values="value", sort=False
+    )
+    return wide[list(columns)].rename(columns=columns).rename_axis(columns=None).reset_index()
 
 
 def _reached(rows: pd.DataFrame) -> pd.DataFrame:

@@ -410,6 +410,8 @@ def _decided(reason: Reason, level: Level, others: str, mover: str | None) -> st
     if level is Level.ALONE:
         return f"its geometry fits {others} no better than turned copies of it ({value}, {limit})"
     own = f"its own geometry gives {value} ({limit})"
+    if reason.value > reason.limit:
+        return f"{own}, less than twice that"
     return own if mover else f"moved with the others' help, {own}"
 
 

@@ -29,6 +29,9 @@ __all__ = ["Consensus", "Registered", "register", "register_to"]
 
 #: Batches without evidence leave, and the others are looked at again, at most this many times.
 LOOKS = 4
+#: Evidence is clear if it is this many times what is needed; below, it is weak. Of the planted sets of the
+#: choosing half that were moved and harmed, more than half had less; of the others, a sixth.
+CLEAR = 2.0
 #: Cells of a population are equal if their variance is at most this part of that between populations. In
 #: units of a larger one, sums of squares of all cells stay in the range that sites can add.
 EQUAL = 1e-18
@@ -202,13 +205,14 @@ class _Found:
     evidence: Floats  # (B,)
     gain: Floats  # (B,) NaN for batches that had no shift
     alone: np.ndarray  # (B,) batches without evidence
+    enough: float  # the evidence that they needed
     together: bool
     smooth: bool
 
 
 def _registered(run: Run, rounds: int, force: bool, consensus: Consensus | None = None) -> _Found:
     """Shift batches, look whether there is evidence, and add a smooth part where there is."""
-    limit, B = run.settings.evidence, run.active.size
+    B = run.active.size
     evidence, gain, alone_ = np.full(B, np.nan), np.full(B, np.nan), np.zeros(B, bool)
     begin = _start(run, rounds)
     run.follow(begin)
@@ -220,7 +224,7 @@ def _registered(run: Run, rounds: int, force: bool, consensus: Consensus | None 
         shifted = run.active & (run.shift != 0).any(1)
         evidence = np.where(run.active, found, evidence)
         gain = np.where(shifted, gained, gain)
-        enough = limit / 2.0 if together else limit
+        enough = run.settings.enough(together)
         # Whoever is helped by the others must still fit them better than turned copies do.
         no_better = look.support.support <= look.support.chance
         refused = run.active & ((found <= enough) | (no_better & together)) & (not force)
@@ -248,7 +252,7 @@ def _registered(run: Run, rounds: int, force: bool, consensus: Consensus | None 
     moving = run.active & (look.smooth.z > 0) & smooth
     if smooth:
         run.smooth(rounds, moving)
-    return _Found(look, evidence, gain, alone_, together, smooth)
+    return _Found(look, evidence, gain, alone_, enough, together, smooth)
 
 
 def _start(run: Run, rounds: int) -> Run:
@@ -291,7 +295,7 @@ def _compared(run: Run, look: Look, consensus: Consensus | None) -> tuple[Floats
 
 def _result(run: Run, found: _Found, size: float, consensus: Consensus) -> Registered:
     moved = (run.shift != 0).any(1) | run.bent
-    weak = found.evidence <= run.settings.evidence
+    weak = found.evidence <= CLEAR * found.enough
     decision = np.where(moved, np.where(weak, Decision.WEAK, Decision.REMOVED), Decision.NO_EFFECT)
     decision = np.where(found.alone, Decision.ALONE, decision)
     support, chance, _ = found.look.support

@@ -43,7 +43,8 @@ class PopulationSettings(Changed):
         How many times its chance spread the agreement of the centres must be, for a shift or a smooth part.
     evidence
         What the geometry of a batch must show: its support times the square root of its support, over that
-        of turned copies. Half of it is enough if the batches of a study have it on average.
+        of turned copies. Half of it is enough if the batches of a study have it on average. Less than twice
+        what is enough is weak evidence: the batch moves, and its verdict says so.
     copies
         Number of turned copies of each batch.
     prior
@@ -90,6 +91,10 @@ class PopulationSettings(Changed):
                     f"Expected the setting {field.name} to be a {what} {'>=' if may_be_zero else '>'} 0, "
                     f"found {value!r}."
                 )
+
+    def enough(self, together: bool) -> float:
+        """The evidence that a batch needs: half, if the batches have it together."""
+        return self.evidence / 2.0 if together else self.evidence
 
     def to_json(self) -> dict[str, Any]:
         """The settings as JSON types."""
