@@ -13,7 +13,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help environments size demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
+.PHONY: help environments check-tools size demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -72,6 +72,8 @@ test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/python -m research --all --quick --out bench-output
+
+check-tools: $(VENV)/.test $(VENV)/.lint $(VENV)/.dist $(VENV)/.browser $(VENV)/.report ## install what the checks of code, packages and reports need
 
 environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the heavy tests, Flower and the site need
 

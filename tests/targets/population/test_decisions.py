@@ -49,6 +49,11 @@ def check_decisions(model, Z, batch):
         own = batch == b
         assert np.array_equal(result[own], Z[own]) == (decision in STAY)
     np.testing.assert_array_equal(found.removed == 0.0, np.isin(found.decision, STAY))
+    limit = PopulationSettings().evidence
+    evidence = {kind: found.evidence[found.decision == kind] for kind in Decision}
+    # Less than twice what is needed is weak; batches that have evidence together need half.
+    assert (evidence[Decision.WEAK] <= 2.0 * limit).all()
+    assert (evidence[Decision.REMOVED] > limit * (2.0 if len(found.batches) == 2 else 1.0)).all()
     return result
 
 
@@ -150,7 +155,8 @@ class TestShifts:
         Z, batch, _, shift = shifted(1, types, size, n)
         model = fitted(Z, batch)
         moved = check_decisions(model, Z, batch) - Z
-        assert set(model.evidence_.decision) == {Decision.REMOVED}
+        weak = shared == "three of five" and size == 60.0
+        assert set(model.evidence_.decision) == {Decision.WEAK if weak else Decision.REMOVED}
         assert np.linalg.norm(mutual(moved, batch) + shift) < CLOSE
 
     def test_of_batches_that_share_few_types_are_removed_or_left(self):
