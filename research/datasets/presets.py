@@ -136,7 +136,7 @@ def load(
     if stored.exists():
         adata, note = read(stored), ""
         if isinstance(preset, Stored) and not preset.typed:
-            keys, note = replace(keys, label="batch"), "no cell types"
+            keys, note = replace(keys, label="batch"), "no cell types, so each batch counts as one"
         if isinstance(preset, Stored) and preset.pca is not None and use_rep is None:
             adata, note = with_pca(name, adata, preset.pca)
         return Dataset.of(name, adata, keys, note)
