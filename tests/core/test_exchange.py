@@ -7,8 +7,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from data import make_cells
 from scbatchprox import BatchProx
 from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.exchange import one_thread_between
 from scbatchprox.core.labels import Labels
+from scbatchprox.core.target import one_thread_between
 
 
 class Stopped(Exception):

@@ -23,13 +23,13 @@ from scbatchprox.core.labels import Labels
 from scbatchprox.core.sampling import (
     CROWDED,
     Draw,
+    Hasher,
     Sample,
     _shell_size,
     drawn_rows,
     hashes_of,
     keys_of,
 )
-from scbatchprox.kernels.hashes import Hasher
 from scbatchprox.progress import silent
 from scbatchprox.targets.population.find import looked_at
 

@@ -12,12 +12,11 @@ import population_oracles as oracles
 from data import make_cells
 from scbatchprox import Adapter, Moments, set_num_threads
 from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.anchors import Anchors
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.moments import group_moments
-from scbatchprox.kernels import runs as _runs
+from scbatchprox.core.moments import Anchors, group_moments
+from scbatchprox.kernels import blocks as _runs
+from scbatchprox.kernels.blocks import map_runs, sorted_rows
 from scbatchprox.kernels.kmeans import kmeans, plus_plus
-from scbatchprox.kernels.runs import map_runs, sorted_rows
 from scbatchprox.targets.population.find import anchors_for
 
 

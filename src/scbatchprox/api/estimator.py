@@ -15,21 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
-from ..core.checks import check_out, is_numeric, one_of, warn_user
+from ..core.checks import check_out, is_numeric, like, one_of, warn_user
 from ..core.evidence import Evidence, Trace
-from ..core.exchange import Exchange, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver, Visited
-from ..core.target import Cells, TargetRule
-from ..core.tensors import like
+from ..core.target import Cells, Exchange, TargetRule, itself
 from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
 from ..options import Options, described
 from ..targets.method import method_of
-from .record import find_record
-from .shown import fitted_html, fitted_text
+from .record import find_record, fitted_html, fitted_text
 
 if TYPE_CHECKING:
     import anndata as ad

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
 from .._version import __version__
+from ..api.anndata import check_options
 from ..api.estimator import BatchProx
 from ..api.files import apply_file
-from ..api.options import check_options
 from ..cells import dask as lazy
 from ..cells.keys import as_keys
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.solvers import solver_of
+from ..core.shown import count
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
 from ..io.model_file import params_as_json, params_from_json
+from ..kernels.arrays import Floats
 from ..options import takes_options
 from ..progress import Progress, silent
+from ..targets.method import solver_of
 from ..upstream import Upstream
 from . import cells, folder
-from .arrival import Arrival, check_arrival
+from .cells import check_upstream, fingerprint
 from .folder import Counts, Entry, Record
-from .judging import after_adding, after_forgetting, judge_arrival, refuse, refused
-from .provenance import check_upstream, fingerprint
-from .reading import AtlasReader, with_batches
+from .judging import (
+    Arrival,
+    after_adding,
+    after_forgetting,
+    cell_scores,
+    check_arrival,
+    judge_arrival,
+    refuse,
+    refused,
+)
+from .log import Diff, Log, changed_rows
 
 __all__ = ["Atlas"]
 
 
-class Atlas(AtlasReader):
+class Atlas:
     """A folder with a model, the moments needed to add and remove batches, and all earlier versions.
 
     Its size does not depend on the number of cells, and it reads no old cells. Every method that changes
@@ -60,6 +70,17 @@ class Atlas(AtlasReader):
     >>> atlas.model.batches_.tolist()
     ['a', 'c']
     """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._record = folder.read(self.path)
+
+    def __repr__(self) -> str:
+        now = self._record.current
+        kind = self.params["target"]
+        name = kind if isinstance(kind, str) else kind["name"]
+        size = f"{count(now.n_batches, 'batch', 'batches')}, {count(now.n_cells, 'cell')}"
+        return f"<Atlas {self.path.name}: version {now.number}, {size}; target {name!r}>"
 
     @classmethod
     @takes_options
@@ -264,6 +285,62 @@ class Atlas(AtlasReader):
         }
         apply_file(path, model.adapter_, batch_key, **{"record": record} | options)
 
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open an atlas."""
+        return cls(path)
+
+    @property
+    def version(self) -> int:
+        """Number of the current version."""
+        return self._record.current.number
+
+    @property
+    def upstream(self) -> str | None:
+        """The source of the embedding, as given when the atlas was created."""
+        return self._record.upstream
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters of the method."""
+        return dict(self._record.params)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The latest file that was added: its name, ``batch_key`` and ``use_rep``."""
+        found = [entry.source for entry in self._record.versions if entry.source]
+        return dict(found[-1]) if found else {}
+
+    @property
+    def model(self) -> BatchProx | None:
+        """The current model, read from disk; ``None`` if the atlas has no batches."""
+        return self.model_at(self.version)
+
+    def model_at(self, version: int) -> BatchProx | None:
+        """Return the model of any version."""
+        return folder.load(self.path, self._record.entry(folder.as_version(version)))
+
+    def cell_scores(self, Z: Any) -> Floats:
+        """(N,) distance of each cell from the nearest batch; see :func:`scbatchprox.atlas.cell_scores`."""
+        return cell_scores(with_batches(self.model).moments_, Z)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return all versions as ``atlas.json`` lists them."""
+        return [asdict(entry) for entry in self._record.versions]
+
+    def log(self) -> pd.DataFrame:
+        """Return all versions, one row each; all that is known of them, of which it prints a part."""
+        rows = pd.DataFrame(self.entries(), dtype=object)  # None stays None
+        return Log(rows.rename(columns={"number": "version"}).set_index("version"))
+
+    def diff(self, a: int, b: int) -> Diff:
+        """Return the changes from version ``a`` to version ``b``."""
+        old, new = self.model_at(a), self.model_at(b)
+        added, removed = self._record.changes(a, b)
+        one, two = (self._params_of(model) for model in (old, new))
+        changed = {name: (one[name], two[name]) for name in one if one[name] != two[name]}
+        return Diff(added, removed, changed_rows(old, new), changed)
+
     @contextmanager
     def _writing(self, dry_run: bool = False) -> Iterator[None]:
         """Hold the lock, and read the list of versions again: it may be newer than the one opened."""
@@ -313,6 +390,11 @@ class Atlas(AtlasReader):
         self._record = folder.commit(self.path, self._record, entry, model)
         return self.version
 
+    def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
+        # By way of a model: the list of an atlas may leave parameters at their defaults.
+        model = BatchProx(**params_from_json(self.params)) if model is None else model
+        return params_as_json(model.get_params(deep=False))
+
     def _blank(self) -> BatchProx:
         return BatchProx(**params_from_json(self.params))
 
@@ -320,3 +402,10 @@ class Atlas(AtlasReader):
 def _counts(moments: Moments) -> Counts:
     pairs = zip(moments.batches.tolist(), moments.n.tolist(), strict=True)
     return [{"batch": batch, "n_cells": n} for batch, n in pairs]
+
+
+def with_batches(model: BatchProx | None) -> BatchProx:
+    """Return the model, or raise an error if the atlas has no batches."""
+    if model is None:
+        raise BadValue("Expected an atlas with batches, found one without any; add some first.")
+    return model

@@ -17,16 +17,13 @@ import pandas as pd
 from ..errors import BadValue, Parameter
 from ..io import store
 from ..kernels.arrays import Floats, Ints
-from ..kernels.blocks import is_native, native_blocks, output_dtype, split
+from ..kernels.blocks import Rows, is_native, map_runs, native_blocks, output_dtype, split
 from ..kernels.loops import affine
 from ..kernels.products import Maps, mixed_into
-from ..kernels.runs import Rows, map_runs
 from ..kernels.threads import get_num_threads, parallel_map
-from .anchors import Anchors
 from .checks import check_embedding, check_out, nonfinite_error
-from .labels import Labels, label_array
-from .moments import CACHE_BYTES, Moments
-from .rows import OfBatches, RowMap
+from .labels import Labels, OfBatches, RowMap, label_array
+from .moments import CACHE_BYTES, Anchors, Moments
 from .shown import count
 
 if TYPE_CHECKING:

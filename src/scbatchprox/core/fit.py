@@ -23,13 +23,12 @@ from ..errors import BadValue, Parameter
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
 from .evidence import Evidence, Trace
-from .exchange import Exchange, itself
+from .labels import RowMap
 from .moments import Moments, Pooled
-from .problem import Problem, Weights
-from .rows import RowMap
+from .problem import Problem
 from .shown import Facts
 from .solvers import History, Solution, Solver, Visited
-from .target import Aim, TargetRule
+from .target import Aim, Exchange, TargetRule, Weights, itself
 
 __all__ = ["Fit", "Method"]
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pandas as pd
 
-from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats
 from ...progress import Progress, silent
 from ..evidence import Trace
@@ -17,7 +16,7 @@ from ..labels import Labels
 from ..problem import Problem, Rows
 from ..shown import Facts, count
 
-__all__ = ["History", "Solution", "Solver", "Visited", "check_rounds"]
+__all__ = ["History", "Solution", "Solver", "Visited"]
 
 #: For a solver that visits cells: the embedding, its labels, and what is called after every round.
 Visited = tuple[Any, Labels] | tuple[Any, Labels, Progress]
@@ -171,15 +170,3 @@ class Solver(Protocol):
     ) -> Solution:
         """Run ``rounds`` rounds (``None``: the fixed point). The rest is for solvers that need cells."""
         ...
-
-
-def check_rounds(rounds: Any) -> int | None:
-    """Check a number of rounds."""
-    if rounds is None:
-        return None
-    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 0:
-        raise BadValue(
-            "Expected ", Parameter("rounds"), f" to be a whole number >= 0, or None for the fixed point, "
-            f"found {rounds!r}.",
-        )  # fmt: skip
-    return int(rounds)
