@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ from .shown import Facts, count, names
 __all__ = [
     "Labels",
     "OfBatches",
-    "RowMap",
     "among",
     "column_labels",
     "cross_counts",
@@ -135,9 +134,9 @@ def label_array(labels: list[Any], what: str = "batch label") -> np.ndarray:
     return found
 
 
-def population_labels(values: Any, n_cells: int) -> Labels:
-    """Encode the population of each cell."""
-    return Labels.of(values, n_cells, "population label")
+def population_labels(values: Any, n_cells: int) -> Labels | None:
+    """Encode the population of each cell; ``None`` if none are given."""
+    return None if values is None else Labels.of(values, n_cells, "population label")
 
 
 def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]:
@@ -245,25 +244,16 @@ def plain_label(label: Any) -> Any:
     return label.decode() if isinstance(label, bytes) else label
 
 
-class RowMap(NamedTuple):
-    """Which batch each row belongs to."""
-
-    batches: np.ndarray  # (B,) distinct labels, sorted
-    batch: Ints  # (R,) position in ``batches`` of each row's batch, in order
-
-    @classmethod
-    def one_each(cls, batches: Any) -> RowMap:
-        """One row per batch."""
-        batches = np.asarray(batches)
-        return cls(batches, np.arange(batches.shape[0]))
-
-
+@dataclass(frozen=True, eq=False, repr=False)
 class OfBatches(Facts):
     """Anything with one or more rows per batch, in the order of the batches.
 
     The paper has one row per batch (``batch`` is 0, 1, 2, ...). The population target has one row per
     population.
     """
+
+    #: Fields with an entry per batch; all others have one per row, or are ``None``.
+    _per_batch: ClassVar[tuple[str, ...]] = ()
 
     batches: np.ndarray
     batch: Ints
@@ -273,8 +263,8 @@ class OfBatches(Facts):
         found = count(self.batches.size, "batch", "batches")
         return f"{found} ({names(self.batches.tolist())}){rows}" if self.batches.size else found
 
-    def _check_rows(self) -> None:
-        """Check the map from rows to batches; subclasses call this in ``__post_init__``."""
+    def __post_init__(self) -> None:
+        """Check the map from rows to batches."""
         batches, batch = np.asarray(self.batches), np.asarray(self.batch, np.int64)
         object.__setattr__(self, "batches", batches)
         object.__setattr__(self, "batch", batch)
@@ -321,24 +311,43 @@ class OfBatches(Facts):
         rows: Ints = np.repeat(self.start[at] - first, size) + np.arange(size.sum())
         return rows
 
-    def _among(self, wanted: Iterable[Any]) -> tuple[RowMap, np.ndarray]:
-        """The row map of the wanted batches, and a mask (R,) of their rows."""
-        chosen = among(self.batches, wanted)
+    def select(self, batches: Iterable[Any]) -> Self:
+        """Return some of the batches, in the order of this object; there may be none, and no row changes."""
+        chosen = among(self.batches, batches)
         keep = chosen[self.batch]
         position = np.cumsum(chosen) - 1
-        return RowMap(self.batches[chosen], position[self.batch[keep]]), keep
+        return self._made([self], self.batches[chosen], position[self.batch[keep]], keep, chosen)
 
-    def _in(self, rows: RowMap) -> Ints:
-        """Positions of these rows in a row map of more batches, with as many rows for each batch."""
-        first = np.searchsorted(rows.batch, np.searchsorted(rows.batches, self.batches))
+    def without(self, batch: Hashable) -> Self:
+        """Return all batches but one; no other row changes."""
+        self._check_known(batch)
+        return self.select([b for b in self.batches.tolist() if b != batch])
+
+    def joined(self, other: Self) -> Self:
+        """Return the batches of both, which must not share any; no row changes."""
+        batches = union(self.batches, other.batches)
+        mine, theirs = (np.searchsorted(batches, part.batches) for part in (self, other))
+        batch = np.concatenate([mine[self.batch], theirs[other.batch]])
+        rows = np.argsort(batch, kind="stable")
+        order = np.argsort(np.concatenate([mine, theirs]), kind="stable")
+        return self._made([self, other], batches, batch[rows], rows, order)
+
+    def _made(
+        self, parts: list[Self], batches: np.ndarray, batch: Ints, rows: Any, entries: Any
+    ) -> Self:
+        """Some rows of one or more objects, and those ``entries`` of what they have per batch."""
+        made: dict[str, Any] = {}
+        for name in [field.name for field in fields(self)[2:]]:
+            values = [getattr(part, name) for part in parts]
+            if any(one is None for one in values):
+                made[name] = None
+                continue
+            whole = values[0] if len(values) == 1 else np.concatenate(values)
+            made[name] = whole[entries if name in self._per_batch else rows]
+        return replace(self, batches=batches, batch=batch, **made)
+
+    def _in(self, batches: np.ndarray, batch: Ints) -> Ints:
+        """Positions of these rows among those of more batches, with as many rows for each batch."""
+        first = np.searchsorted(batch, np.searchsorted(batches, self.batches))
         at: Ints = first[self.batch] + np.arange(self.n_rows) - self.start[self.batch]
         return at
-
-    def _with(self, other: OfBatches) -> tuple[RowMap, Ints]:
-        """The row map of both, which share no batch, and the order that sorts their concatenated rows."""
-        batches = union(self.batches, other.batches)
-        batch = np.concatenate([
-            np.searchsorted(batches, part.batches)[part.batch] for part in (self, other)
-        ])  # fmt: skip
-        order = np.argsort(batch, kind="stable")
-        return RowMap(batches, batch[order]), order
