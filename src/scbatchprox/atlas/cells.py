@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..api.estimator import BatchProx
-from ..cells.file import Job, open_job
+from ..cells.file import Job
 from ..cells.reading import LocalCells
 from ..core.moments import Moments
 from ..errors import BadValue
@@ -33,7 +31,6 @@ __all__ = [
     "check_score_outputs",
     "check_upstream",
     "fingerprint",
-    "open_cells",
     "write_scores",
 ]
 
@@ -45,16 +42,6 @@ class Source:
     """A file that is read in chunks; twice if cells are scored."""
 
     _job: Job
-
-    @property
-    def batches(self) -> np.ndarray:
-        """The batches of the file."""
-        return self._job.labels.batches
-
-    @property
-    def n_dims(self) -> int:
-        """The number of coordinates."""
-        return int(self._job.rows.shape[1])
 
     @property
     def use_rep(self) -> str | None:
@@ -90,17 +77,8 @@ class Source:
     def far_cells(self, scores: Floats) -> list[int]:
         """Count the cells of each batch that are far from the atlas."""
         codes = self._job.labels.codes[scores > CELL_FAR]
-        counts: list[int] = np.bincount(codes, minlength=self.batches.size).tolist()
+        counts: list[int] = np.bincount(codes, minlength=self._job.labels.batches.size).tolist()
         return counts
-
-
-@contextmanager
-def open_cells(
-    path: str | Path, batch_key: str | Sequence[str], use_rep: str | None, labels: str | Path | None
-) -> Iterator[Source]:
-    """Open a file with new cells."""
-    with open_job(path, batch_key, use_rep, None, None, labels) as job:
-        yield Source(job)
 
 
 def check_score_outputs(path: str | Path, scores_out: str | Path | None, mark: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
 from .._version import __version__
@@ -16,6 +16,7 @@ from ..api.anndata import check_options
 from ..api.estimator import BatchProx
 from ..api.files import apply_file
 from ..cells import dask as lazy
+from ..cells.file import open_job
 from ..cells.keys import as_keys
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
@@ -35,7 +36,6 @@ from .folder import Counts, Entry, Record
 from .judging import (
     Arrival,
     after_adding,
-    after_forgetting,
     cell_scores,
     check_arrival,
     judge_arrival,
@@ -164,17 +164,15 @@ class Atlas:
             if isinstance(X, Moments):
                 if batch is not None:
                     raise BadValue("Expected no labels with Moments, found some.")
-                moments, labels = X, Labels(np.empty(0, np.int32), X.batches)
-            else:
-                Z = X if lazy.is_lazy(X) else check_embedding(X)
-                labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
-                moments = None
+                before = self.model
+                check_arrival(before, X.batches, X.n_dims, merge)
+                return self._add(before, X, policy, force, dry_run)
+            Z = X if lazy.is_lazy(X) else check_embedding(X)
+            labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
             before = self.model
-            n_dims = X.n_dims if moments is not None else Z.shape[1]
-            check_arrival(before, labels.batches, n_dims, merge)
-            if moments is None:
-                moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
-            return self._add(before, moments, policy, force, None, None, dry_run)
+            check_arrival(before, labels.batches, Z.shape[1], merge)
+            moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
+            return self._add(before, moments, policy, force, dry_run)
 
     def add_file(
         self,
@@ -216,22 +214,24 @@ class Atlas:
             check_upstream(self._record, upstream)
             cells.check_score_outputs(path, scores_out, mark)
             before = self.model
-            with cells.open_cells(path, batch_key, use_rep, labels) as source:
-                check_upstream(self._record, None, source.upstream)
-                check_arrival(before, source.batches, source.n_dims, merge, Path(path).name)
+            with open_job(path, batch_key, use_rep, None, None, labels) as job:
+                source, name = cells.Source(job), Path(path).name
+                recorded = source.upstream
+                check_upstream(self._record, None, recorded)
+                check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
                 moments = source.describe(before or self._blank(), progress)
                 wanted = scores or scores_out is not None or mark
                 found = source.scores(with_batches(before), progress) if wanted else None
                 far = None if found is None else source.far_cells(found)
                 record = {
-                    "name": Path(path).name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
+                    "name": name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
                 }  # fmt: skip
-                if source.upstream is not None:
-                    record["upstream"] = source.upstream
+                if recorded is not None:
+                    record["upstream"] = recorded
                 state = source.state
             if found is not None:
                 cells.write_scores(path, state, found, scores_out, mark)
-            arrival = self._add(before, moments, policy, force, record, far, dry_run)
+            arrival = self._add(before, moments, policy, force, dry_run, record, far)
             return replace(arrival, scores=found)
 
     def judge(self, X: Any, batch: Any = None, *, policy: str = "frozen") -> pd.DataFrame:
@@ -260,7 +260,11 @@ class Atlas:
                     f"the last; ", Parameter("policy='refit'", "--policy refit"), " fits the others "
                     "together.",
                 )  # fmt: skip
-            after = after_forgetting(model, batch, policy) if others else None
+            after = None
+            if others and policy == "refit":
+                after = copy.copy(model).fit_moments(model.fit_.moments.drop(batch))
+            elif others:
+                after = copy.copy(model).forget(batch)
             return self._commit("forget", after, removed=gone, policy=policy)
 
     def rollback(self, version: int) -> int:
@@ -312,6 +316,11 @@ class Atlas:
         return dict(found[-1]) if found else {}
 
     @property
+    def batches(self) -> dict[Any, int]:
+        """The batches of the current version, sorted, and their numbers of cells; reads no model."""
+        return dict(sorted(self._record.batches(self.version).items()))
+
+    @property
     def model(self) -> BatchProx | None:
         """The current model, read from disk; ``None`` if the atlas has no batches."""
         return self.model_at(self.version)
@@ -344,13 +353,11 @@ class Atlas:
     @contextmanager
     def _writing(self, dry_run: bool = False) -> Iterator[None]:
         """Hold the lock, and read the list of versions again: it may be newer than the one opened."""
-        if dry_run:
-            self._record = folder.read(self.path)
-            yield
-            return
-        folder.read(self.path)  # an error, before a lock is created outside an atlas
-        with folder.locked(self.path):
-            self._record = folder.read(self.path)
+        latest = folder.read(
+            self.path, self._record
+        )  # an error, before a lock is created elsewhere
+        with nullcontext() if dry_run else folder.locked(self.path):
+            self._record = folder.read(self.path, latest)
             yield
 
     def _add(
@@ -359,11 +366,11 @@ class Atlas:
         moments: Moments,
         policy: str,
         force: bool,
-        source: dict[str, Any] | None,
-        far_cells: list[int] | None,
         dry_run: bool,
+        source: dict[str, Any] | None = None,
+        far_cells: list[int] | None = None,
     ) -> Arrival:
-        after = after_adding(before, moments, policy, self._blank())
+        after = after_adding(before or self._blank(), moments, policy)
         judgement = judge_arrival(before, moments, after)
         if far_cells is not None:
             judgement.insert(1, "far_cells", far_cells)
@@ -392,8 +399,7 @@ class Atlas:
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
         # By way of a model: the list of an atlas may leave parameters at their defaults.
-        model = BatchProx(**params_from_json(self.params)) if model is None else model
-        return params_as_json(model.get_params(deep=False))
+        return params_as_json((model or self._blank()).get_params(deep=False))
 
     def _blank(self) -> BatchProx:
         return BatchProx(**params_from_json(self.params))

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from ..api.estimator import BatchProx
-from ..core.checks import check_embedding, nonfinite_error, one_of, some_of
+from ..core.checks import check_embedding, nonfinite_error, some_of
 from ..core.labels import union
 from ..core.moments import Moments, Pooled
 from ..core.shown import Tabled, count
@@ -41,7 +41,6 @@ __all__ = [
     "CELL_FAR",
     "Arrival",
     "after_adding",
-    "after_forgetting",
     "cell_scores",
     "check_arrival",
     "judge",
@@ -89,7 +88,7 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     >>> judge(model, Moments.of(9.0 * Z[200:], ["c"] * 100))["level"].tolist()
     ['very far']
     """
-    return judge_arrival(model, moments, after_adding(model, moments, policy))
+    return judge_arrival(model, moments, after_adding(model or BatchProx(), moments, policy))
 
 
 def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) -> pd.DataFrame:
@@ -222,26 +221,10 @@ def cell_scores(moments: Moments, Z: Any) -> Floats:
     return scores
 
 
-def after_adding(
-    model: BatchProx | None, more: Moments, policy: str, blank: BatchProx | None = None
-) -> BatchProx:
-    """Return the model after adding moments, as :meth:`BatchProx.partial_fit`; ``model`` does not change.
-
-    ``blank`` is the unfitted model for the first batches.
-    """
+def after_adding(model: BatchProx, more: Moments, policy: str) -> BatchProx:
+    """Return the model after adding moments, as :meth:`BatchProx.partial_fit`; ``model`` does not change."""
     # A shallow copy is enough: fitting replaces attributes and never changes them.
-    after = BatchProx() if model is None and blank is None else copy.copy(model or blank)
-    assert after is not None
-    return after.partial_fit_moments(more, policy=policy)
-
-
-def after_forgetting(model: BatchProx, batch: Any, policy: str) -> BatchProx:
-    """Return the model without a batch; ``"refit"`` fits the others together."""
-    one_of("policy", policy, ("frozen", "refit"))
-    after = copy.copy(model)
-    if policy == "refit":
-        return after.fit_moments(model.fit_.moments.drop(batch))
-    return after.forget(batch)
+    return copy.copy(model).partial_fit_moments(more, policy=policy)
 
 
 def _min_spread(total: Pooled) -> float:
