@@ -120,11 +120,8 @@ def refine(
     labels = Labels.of(in_memory(batch_labels(obs, batch_key)), found.adata.n_obs)
     kept = kept_of(obs, keep, diagnose)
     model = BatchProx(**options)
-    population = None
-    if population_key is not None:
-        population = population_labels(
-            in_memory(batch_labels(obs, population_key)), labels.codes.size
-        )
+    groups = None if population_key is None else in_memory(batch_labels(obs, population_key))
+    population = population_labels(groups, labels.codes.size)
     cells = cells_of(check_cells(Z), labels)
     model.fit_cells(cells, population, None if is_lazy(Z) else (cells.Z, labels))
     model.diagnosis_ = look(model.fit_, cells, diagnose, kept)

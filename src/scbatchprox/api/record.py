@@ -82,15 +82,10 @@ def record_of(model: BatchProx) -> dict[str, Any]:
     source = {name: model.provenance_[name] for name in ("batch_key", "use_rep")}
     table = model.diagnosis_
     diagnosis = {} if table is None else {"diagnosis": _storable(table)}
-    adapter = model.adapter_
-    populations = (
-        {}
-        if adapter.anchors is None
-        else {"anchors": adapter.anchors, "bandwidth": adapter.bandwidth}
-    )
-    known = model.evidence_
+    adapter, known = model.adapter_, model.evidence_
+    names = ("anchors", "bandwidth") * (adapter.anchors is not None) + ("scale", "shift")
+    arrays = {name: getattr(adapter, name) for name in names}
     evidence = {"evidence": dict(vars(known))} if known.batches.size else {}
-    arrays = populations | {"scale": model.scale_, "shift": model.shift_}
     return (
         diagnosis
         | arrays
@@ -98,8 +93,8 @@ def record_of(model: BatchProx) -> dict[str, Any]:
         | _saved(model, arrays)
         | {
             "params": params | source | {"version": __version__},
-            "batches": model.batches_,
-            "row_batch": model.batches_[model.adapter_.batch],
+            "batches": adapter.batches,
+            "row_batch": adapter.batches[adapter.batch],
             "movement": _storable(model.movement()),
             "history": dict(vars(model.history_)),
             "converged": model.converged_,
@@ -155,9 +150,7 @@ def _facts(model: BatchProx) -> dict[str, str]:
     if others:
         size = f"{count(cells, 'cell')} in {count(others, 'batch', 'batches')}"
         facts["reference"] = f"{size} that are not in this model"
-    facts |= {
-        "fitted": f"{fit.method.rule!r}, {rounds}",
-    }
+    facts["fitted"] = f"{fit.method.rule!r}, {rounds}"
     if batches:
         moved = model.movement()["relative"]
         least, most = f"{moved.min():.2f}", f"{moved.max():.2f}"
