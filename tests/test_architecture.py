@@ -17,7 +17,7 @@ LAYERS = [
     {"_version", "choices", "errors", "progress"},
     {"kernels"},
     {"io.atomic"},
-    {"core.checks", "core.labels", "core.tensors"},
+    {"core.checks", "core.labels", "core.shown"},
     {"io.store"},
     {"core"},
     {"options"},

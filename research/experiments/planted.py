@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
-from scbatchprox.api.diagnose import diagnose
+from scbatchprox.api.anndata import diagnose
 from scbatchprox.core.checks import some_of
 from scbatchprox.diagnosis.verdict import Level
 from scbatchprox.errors import BadValue

@@ -14,8 +14,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import pl
-    from .api.anndata import refine
-    from .api.diagnose import diagnose
+    from .api.anndata import diagnose, refine
     from .api.estimator import BatchProx
     from .api.files import apply_file, diagnose_file, refine_file
     from .atlas import Atlas
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from .core.evidence import Decision, Evidence, Trace
     from .core.fit import Fit, Method
     from .core.moments import Moments, Pooled
-    from .core.problem import Problem, Target, Weights
+    from .core.problem import Problem
     from .core.solvers import Adam, Exact, History, Solution
+    from .core.target import Target, Weights
     from .errors import InputError
     from .kernels.threads import get_num_threads, set_num_threads
     from .reporting.report import report
@@ -86,11 +86,11 @@ _MODULES = {
     "PopulationTarget": "targets.population.target",
     "Problem": "core.problem",
     "Solution": "core.solvers",
-    "Target": "core.problem",
+    "Target": "core.target",
     "Trace": "core.evidence",
-    "Weights": "core.problem",
+    "Weights": "core.target",
     "apply_file": "api.files",
-    "diagnose": "api.diagnose",
+    "diagnose": "api.anndata",
     "diagnose_file": "api.files",
     "get_num_threads": "kernels.threads",
     "refine": "api.anndata",

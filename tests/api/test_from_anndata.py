@@ -6,8 +6,16 @@ import pandas as pd
 import pytest
 from safetensors import safe_open
 
-from scbatchprox import Adam, BatchProx, MomentTarget, PopulationTarget, refine, refine_file, report
-from scbatchprox.core.fit import Fit
+from scbatchprox import (
+    Adam,
+    BatchProx,
+    Fit,
+    MomentTarget,
+    PopulationTarget,
+    refine,
+    refine_file,
+    report,
+)
 from scbatchprox.errors import BadKey, BadValue
 
 

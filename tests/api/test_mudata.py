@@ -7,7 +7,6 @@ import pytest
 
 from data import make_cells
 from scbatchprox import BatchProx, diagnose, refine, report
-from scbatchprox.cells.modality import find_embedding
 from scbatchprox.errors import BadKey, BadType
 
 pytestmark = [
@@ -144,7 +143,8 @@ def test_cells_without_a_label(mdata):
 def test_cells_with_equal_names_have_only_labels_of_their_modality(mdata):
     rna = mdata["rna"]
     rna.obs_names = ["same"] * 125
-    assert list(find_embedding(mdata, "rna:X_pca").obs) == ["sample"]
+    with pytest.raises(KeyError, match=r"found no column 'donor'; available: 'sample'\.$"):
+        refine(mdata, "donor", use_rep="rna:X_pca")
 
 
 def test_the_estimator_names_the_call_for_a_mudata(mdata):

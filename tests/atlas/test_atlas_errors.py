@@ -7,7 +7,7 @@ import pytest
 
 from atlas_cells import assert_same_model, content, fitted, of
 from command_line import run
-from scbatchprox import Adam, Atlas, Moments, __version__
+from scbatchprox import Adam, Atlas, BatchProx, Moments, __version__
 
 
 def empty_moments(n_batches):
@@ -211,13 +211,13 @@ class TestLinks:
             other.add(*of(c, name))
         before = content(other.path)
 
-        def swapped(self):
+        def swapped(*arguments):
             shutil.rmtree(path / "versions")
             (path / "versions").symlink_to(other.path / "versions")
-            return blank(self)
+            return describe(*arguments)
 
-        blank = Atlas._blank
-        monkeypatch.setattr(Atlas, "_blank", swapped)
+        describe = BatchProx.describe_apart
+        monkeypatch.setattr(BatchProx, "describe_apart", swapped)
         with pytest.raises(ValueError, match="found a link at"):
             atlas.add(*of(c, "d"))
         assert content(other.path) == before

@@ -6,9 +6,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from data import make_cells
 from scbatchprox import BatchProx
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.exchange import one_thread_between
-from scbatchprox.core.labels import Labels
+from scbatchprox.core.target import one_thread_between
 
 
 class Stopped(Exception):
@@ -17,7 +15,7 @@ class Stopped(Exception):
 
 def test_a_stopped_fit_goes_the_same_way_again(rng):
     c = make_cells(rng, [200, 150, 120], 4)
-    own = BatchProx().describe(MemoryCells(c.Z, Labels.of(c.codes, len(c.Z))))
+    own = BatchProx().fit(c.Z, batch=c.codes).fit_.moments
     pooled = own.by_batch.pooled()
     sums = []
 

@@ -17,9 +17,9 @@ from in_step import in_process
 from scbatchprox import Adam, BatchProx, MomentTarget
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Moments, Pooled
-from scbatchprox.core.problem import Problem, Weights
+from scbatchprox.core.problem import Problem
 from scbatchprox.core.solvers.adam import Own
-from scbatchprox.core.target import Target
+from scbatchprox.core.target import Target, Weights
 from scbatchprox.federated.fit import pooled_moments
 
 SIZES = [(300, 41), (257,), (60, 33, 20), (90,)]

@@ -10,15 +10,12 @@ from threadpoolctl import threadpool_limits
 
 import population_oracles as oracles
 from data import make_cells
-from scbatchprox import Adapter, Moments, set_num_threads
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.anchors import Anchors
+from scbatchprox import Adapter, BatchProx, Moments, set_num_threads
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.moments import group_moments
-from scbatchprox.kernels import runs as _runs
+from scbatchprox.core.moments import Anchors, group_moments
+from scbatchprox.kernels import blocks as _runs
+from scbatchprox.kernels.blocks import map_runs, sorted_rows
 from scbatchprox.kernels.kmeans import kmeans, plus_plus
-from scbatchprox.kernels.runs import map_runs, sorted_rows
-from scbatchprox.targets.population.find import anchors_for
 
 
 @pytest.fixture
@@ -130,13 +127,19 @@ def far_cells(rng, offset, dtype, sizes=(3000, 40, 5, 1)):
     return c.Z.astype(dtype), c.codes
 
 
+def anchors_of(Z, codes):
+    """The anchors of a fit."""
+    found = BatchProx().fit(Z, batch=codes).fit_.moments
+    return Anchors(found.batches, found.batch, found.anchors)
+
+
 class TestMomentsOfAnchors:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("offset", [0.0, 1e4, -1e8])
     def test_are_those_of_plain_loops(self, rng, dtype, offset):
         Z, codes = far_cells(rng, offset, dtype)
         labels = Labels.of(codes, len(Z))
-        anchors = anchors_for(labels, MemoryCells(Z, labels).sample)
+        anchors = anchors_of(Z, codes)
         result = anchors.moments(Z, labels)
         expected = oracles.moments_of(Z.astype(float), oracles.nearest_row(Z, codes, anchors))
         assert result.batches.tolist() == sorted(expected)
@@ -167,7 +170,7 @@ class TestMomentsOfAnchors:
         Z = rng.poisson(1.0, (9000, 5)).astype(dtype)
         codes = rng.integers(0, 3, 9000)
         labels = Labels.of(codes, 9000)
-        anchors = anchors_for(labels, MemoryCells(Z, labels).sample)
+        anchors = anchors_of(Z, codes)
         plain = anchors.moments(Z, labels)
         for n in (1, 2, 3, 8):
             threads(n)

@@ -15,21 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
-from ..core.checks import check_out, is_numeric, one_of, warn_user
+from ..core.checks import check_out, is_numeric, like, one_of, warn_user
 from ..core.evidence import Evidence, Trace
-from ..core.exchange import Exchange, itself
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver, Visited
-from ..core.target import Cells, TargetRule
-from ..core.tensors import like
+from ..core.target import Cells, Exchange, TargetRule, itself
 from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
 from ..options import Options, described
 from ..targets.method import method_of
-from .record import find_record
-from .shown import fitted_html, fitted_text
+from .record import find_record, fitted_html, fitted_text
 
 if TYPE_CHECKING:
     import anndata as ad
@@ -169,9 +166,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         method = self._method()
         if isinstance(cells, lazy.DaskCells):
             lazy.check_supported(method.solver)
-        fit = _fit_of(method, cells, population, visited)
-        self._set_n_dims(fit.moments.n_dims)
-        return self._set_fit(fit)
+        return self._set_anew(_fit_of(method, cells, population, visited))
 
     def refined(
         self, cells: MemoryCells | lazy.DaskCells, out: np.ndarray | None = None
@@ -211,9 +206,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         round) are needed by a solver that visits cells, such as ``"adam"``.
         """
         warn_if_barcodes(moments.by_batch.n)
-        fit = Fit.of(self._method(), moments, cells)
-        self._set_n_dims(moments.n_dims)
-        return self._set_fit(fit)
+        return self._set_anew(Fit.of(self._method(), moments, cells))
 
     def fit_pooled(self, own: Moments, pooled: Pooled, exchange: Exchange = itself) -> Self:
         """Fit some batches, given their own moments and sums over all batches, including these.
@@ -232,9 +225,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"Expected sums over all cells, including the {own.n_cells} in these {own.batches.size} "
                 f"batches, found {pooled.n_cells} cells in {pooled.n_batches} batches."
             )
-        fit = Fit.of(self._method(), own, pooled=pooled, exchange=exchange)
-        self._set_n_dims(own.n_dims)
-        return self._set_fit(fit)
+        return self._set_anew(Fit.of(self._method(), own, pooled=pooled, exchange=exchange))
 
     def published(self) -> BatchProx:
         """Return the model without its batches, for others to add theirs to (:meth:`partial_fit`).
@@ -243,11 +234,10 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         but nothing of a single batch.
         """
         check_is_fitted(self)
-        model = BatchProx(**self.get_params(deep=False))
-        model._set_n_dims(self.n_features_in_)
+        model = BatchProx(**self.get_params(deep=False))._set_anew(self.fit_.published())
         if hasattr(self, "feature_names_in_"):
             model.feature_names_in_ = self.feature_names_in_
-        return model._set_fit(self.fit_.published())
+        return model
 
     def partial_fit_moments(self, more: Moments, *, policy: str = "frozen") -> Self:
         """As :meth:`partial_fit`, from moments; see :meth:`describe`."""
@@ -335,9 +325,8 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _of(cls, saved: model_file.Saved) -> Self:
         model = cls(**saved.params)
         model.check_params()
-        model._set_fit(saved.fit)
+        model._set_anew(saved.fit)
         model.provenance_ = saved.provenance
-        model.n_features_in_ = model.adapter_.n_dims
         if saved.feature_names is not None:
             model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
         return model
@@ -416,9 +405,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if y is not None and batch is None:
             _check_no_labels(y, before)
         labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
-        populations = None
-        if population is not None:
-            populations = population_labels(lazy.in_memory(population), Z.shape[0])
+        populations = population_labels(lazy.in_memory(population), Z.shape[0])
         if lazy.is_lazy(Z):
             lazy.check_supported(method.solver, out)
         elif out is not None:
@@ -453,11 +440,12 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.diagnosis_: pd.DataFrame | None = None
         return self
 
-    def _set_n_dims(self, n_dims: int) -> None:
-        """After a fit to moments, which have no names of coordinates."""
-        self.n_features_in_ = n_dims
+    def _set_anew(self, fit: Fit) -> Self:
+        """As :meth:`_set_fit`, after a fit to moments, which have no names of coordinates."""
+        self.n_features_in_ = fit.adapter.n_dims
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+        return self._set_fit(fit)
 
     def _method(self, before: Fit | None = None) -> Method:
         """Return the parameters as a method, with the constants of an earlier fit if there is one."""

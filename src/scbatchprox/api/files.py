@@ -12,14 +12,13 @@ from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
 from ..cells.reading import ClusterCells, LocalCells, connection, source_of
 from ..core.adapter import Adapter
-from ..core.solvers import solver_of
 from ..diagnosis.table import look, sample_sizes
 from ..errors import BadValue
 from ..io.damaged import naming
 from ..progress import Progress, silent
-from ..targets.method import target_of
+from ..targets.method import solver_of, target_of
+from .anndata import check_keep
 from .estimator import BatchProx
-from .kept import check_keep
 from .record import record_of
 
 __all__ = ["apply_file", "diagnose_file", "refine_file"]

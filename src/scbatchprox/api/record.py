@@ -1,7 +1,9 @@
-"""The record of a refinement in ``uns``: what was done to each batch, and the model that did it."""
+"""What a fitted model says of itself: as a record in ``uns``, with the model, as text, and in a notebook."""
 
 from __future__ import annotations
 
+import html
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,8 @@ from pandas.api.types import is_numeric_dtype
 
 from .._version import __version__
 from ..core.checks import comes_from, some_of
+from ..core.shown import count, names
+from ..diagnosis.verdict import verdicts_of
 from ..errors import BadKey, BadType
 from ..io import model_file
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
     from .estimator import BatchProx
 
-__all__ = ["Record", "find_record", "record_of"]
+__all__ = ["Record", "find_record", "fitted_html", "fitted_text", "record_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +82,10 @@ def record_of(model: BatchProx) -> dict[str, Any]:
     source = {name: model.provenance_[name] for name in ("batch_key", "use_rep")}
     table = model.diagnosis_
     diagnosis = {} if table is None else {"diagnosis": _storable(table)}
-    adapter = model.adapter_
-    populations = (
-        {}
-        if adapter.anchors is None
-        else {"anchors": adapter.anchors, "bandwidth": adapter.bandwidth}
-    )
-    known = model.evidence_
+    adapter, known = model.adapter_, model.evidence_
+    names = ("anchors", "bandwidth") * (adapter.anchors is not None) + ("scale", "shift")
+    arrays = {name: getattr(adapter, name) for name in names}
     evidence = {"evidence": dict(vars(known))} if known.batches.size else {}
-    arrays = populations | {"scale": model.scale_, "shift": model.shift_}
     return (
         diagnosis
         | arrays
@@ -94,8 +93,8 @@ def record_of(model: BatchProx) -> dict[str, Any]:
         | _saved(model, arrays)
         | {
             "params": params | source | {"version": __version__},
-            "batches": model.batches_,
-            "row_batch": model.batches_[model.adapter_.batch],
+            "batches": adapter.batches,
+            "row_batch": adapter.batches[adapter.batch],
             "movement": _storable(model.movement()),
             "history": dict(vars(model.history_)),
             "converged": model.converged_,
@@ -122,3 +121,47 @@ def _storable(table: pd.DataFrame) -> pd.DataFrame:
     if not is_numeric_dtype(stored.index.dtype):
         stored.index = stored.index.astype(object)
     return stored
+
+
+def fitted_text(model: BatchProx) -> str:
+    """Return the lines that follow the parameters of a fitted model."""
+    return "\n".join(f"    {name}: {value}" for name, value in _facts(model).items())
+
+
+def fitted_html(model: BatchProx) -> str:
+    """Return the same as a table."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in _facts(model).items()
+    )
+    return f"<table>{rows}</table>"
+
+
+def _facts(model: BatchProx) -> dict[str, str]:
+    fit = model.fit_
+    batches = fit.adapter.batches.tolist()
+    rounds = "fixed point" if fit.method.rounds is None else count(fit.method.rounds, "round")
+    facts = {
+        "cells": f"{fit.moments.n_cells:,}, {count(model.n_features_in_, 'coordinate')}",
+        "batches": f"{len(batches):,}" + (f" ({names(batches)})" if batches else ""),
+    }
+    cells, others = fit.elsewhere
+    if others:
+        size = f"{count(cells, 'cell')} in {count(others, 'batch', 'batches')}"
+        facts["reference"] = f"{size} that are not in this model"
+    facts["fitted"] = f"{fit.method.rule!r}, {rounds}"
+    if batches:
+        moved = model.movement()["relative"]
+        least, most = f"{moved.min():.2f}", f"{moved.max():.2f}"
+        span = most if least == most else f"{least} to {most}"
+        facts["moved"] = f"{span} of the spread of a batch; movement() has a row per batch"
+    table = model.diagnosis_
+    if table is None:  # also after a model is loaded: a file does not hold them
+        facts["verdicts"] = "not examined here; diagnose(..., model=model) does so"
+    else:
+        found = Counter(verdict.level for verdict in verdicts_of(table) if verdict is not None)
+        told = [f"{number} {level}" for level, number in found.most_common()]
+        more = len(batches) - len(table)
+        facts["verdicts"] = ", ".join([*told, *[f"{more} not examined"] * (more > 0)])
+    return facts

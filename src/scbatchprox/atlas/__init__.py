@@ -1,8 +1,7 @@
 """Atlases: a growing model on disk, with all its versions."""
 
-from .arrival import Arrival
 from .core import Atlas
-from .judging import cell_scores, judge
-from .reading import Diff
+from .judging import Arrival, cell_scores, judge
+from .log import Diff
 
 __all__ = ["Arrival", "Atlas", "Diff", "cell_scores", "judge"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..api.estimator import BatchProx
-from ..cells.file import Job, open_job
+from ..cells.file import Job
 from ..cells.reading import LocalCells
 from ..core.moments import Moments
 from ..errors import BadValue
@@ -21,10 +20,19 @@ from ..io.damaged import reading
 from ..io.formats import kind_of
 from ..kernels.arrays import Floats
 from ..progress import Progress
+from ..upstream import Upstream, is_saved
+from ..upstream import load as load_upstream
 from ..upstream.on_disk import recorded
+from .folder import Record, checksum, file_sha256
 from .judging import CELL_FAR, cell_scores
 
-__all__ = ["Source", "check_score_outputs", "open_cells", "write_scores"]
+__all__ = [
+    "Source",
+    "check_score_outputs",
+    "check_upstream",
+    "fingerprint",
+    "write_scores",
+]
 
 DISTANCE, FLAG = "atlas_distance", "atlas_far"
 
@@ -34,16 +42,6 @@ class Source:
     """A file that is read in chunks; twice if cells are scored."""
 
     _job: Job
-
-    @property
-    def batches(self) -> np.ndarray:
-        """The batches of the file."""
-        return self._job.labels.batches
-
-    @property
-    def n_dims(self) -> int:
-        """The number of coordinates."""
-        return int(self._job.rows.shape[1])
 
     @property
     def use_rep(self) -> str | None:
@@ -79,17 +77,8 @@ class Source:
     def far_cells(self, scores: Floats) -> list[int]:
         """Count the cells of each batch that are far from the atlas."""
         codes = self._job.labels.codes[scores > CELL_FAR]
-        counts: list[int] = np.bincount(codes, minlength=self.batches.size).tolist()
+        counts: list[int] = np.bincount(codes, minlength=self._job.labels.batches.size).tolist()
         return counts
-
-
-@contextmanager
-def open_cells(
-    path: str | Path, batch_key: str | Sequence[str], use_rep: str | None, labels: str | Path | None
-) -> Iterator[Source]:
-    """Open a file with new cells."""
-    with open_job(path, batch_key, use_rep, None, None, labels) as job:
-        yield Source(job)
 
 
 def check_score_outputs(path: str | Path, scores_out: str | Path | None, mark: bool) -> None:
@@ -147,3 +136,54 @@ def _write_obs(path: Path, state: os.stat_result, columns: dict[str, np.ndarray]
             write_elem(obs, name, values)
         order += [name for name in columns if name not in order]
         obs.attrs["column-order"] = np.array(order, dtype=h5py.string_dtype())
+
+
+def fingerprint(upstream: str | Path | Upstream) -> str:
+    """Return the text that identifies the upstream of an embedding.
+
+    That is the fingerprint of an :class:`~scbatchprox.upstream.Upstream` or of its file, the checksum of
+    any other file, the checksum of the names and contents of all files in a folder (such as a model saved
+    by scvi-tools), or any other text itself.
+    """
+    if isinstance(upstream, Upstream):
+        return upstream.fingerprint
+    path = Path(upstream)
+    try:
+        kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
+    except (OSError, ValueError):  # a text that cannot be the name of a file
+        kind = "text"
+    if kind == "file":
+        return load_upstream(path).fingerprint if is_saved(path) else f"sha256:{file_sha256(path)}"
+    if kind == "folder":
+        files = sorted(item for item in path.rglob("*") if item.is_file())
+        listed = [(item.relative_to(path).as_posix(), file_sha256(item)) for item in files]
+        return f"sha256:{checksum(listed)}"
+    if not str(upstream).strip():
+        raise BadValue("Expected a text or a file as upstream, found an empty text.")
+    return str(upstream)
+
+
+def check_upstream(
+    record: Record, upstream: str | Path | Upstream | None, recorded: str | None = None
+) -> None:
+    """Check that cells have the same upstream as the atlas, if it is known.
+
+    ``recorded`` is the fingerprint in the file of the cells. It is compared with the fingerprint of the
+    atlas. If the upstream of the atlas is a text, it is compared with the fingerprint in earlier files.
+    """
+    if upstream is not None:
+        _same_upstream(record.upstream, fingerprint(upstream))
+    own = record.upstream
+    known = own if own is not None and _is_fingerprint(own) else record.recorded_upstream
+    if recorded is not None and known is not None:
+        _same_upstream(known, recorded)
+
+
+def _same_upstream(known: str | None, found: str) -> None:
+    if found != known:
+        wanted = "none (the atlas names none)" if known is None else repr(known)
+        raise BadValue(f"Expected the upstream of the atlas, {wanted}, found {found!r}.")
+
+
+def _is_fingerprint(upstream: str) -> bool:
+    return re.fullmatch(r"(sha256|pca|scvi):[0-9a-f]{64}", upstream) is not None

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
 from .._version import __version__
+from ..api.anndata import check_options
 from ..api.estimator import BatchProx
 from ..api.files import apply_file
-from ..api.options import check_options
 from ..cells import dask as lazy
+from ..cells.file import open_job
 from ..cells.keys import as_keys
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.solvers import solver_of
+from ..core.shown import count
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
 from ..io.model_file import params_as_json, params_from_json
+from ..kernels.arrays import Floats
 from ..options import takes_options
 from ..progress import Progress, silent
+from ..targets.method import solver_of
 from ..upstream import Upstream
 from . import cells, folder
-from .arrival import Arrival, check_arrival
+from .cells import check_upstream, fingerprint
 from .folder import Counts, Entry, Record
-from .judging import after_adding, after_forgetting, judge_arrival, refuse, refused
-from .provenance import check_upstream, fingerprint
-from .reading import AtlasReader, with_batches
+from .judging import (
+    Arrival,
+    after_adding,
+    cell_scores,
+    check_arrival,
+    judge_arrival,
+    refuse,
+    refused,
+)
+from .log import Diff, Log, changed_rows
 
 __all__ = ["Atlas"]
 
 
-class Atlas(AtlasReader):
+class Atlas:
     """A folder with a model, the moments needed to add and remove batches, and all earlier versions.
 
     Its size does not depend on the number of cells, and it reads no old cells. Every method that changes
@@ -60,6 +70,17 @@ class Atlas(AtlasReader):
     >>> atlas.model.batches_.tolist()
     ['a', 'c']
     """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._record = folder.read(self.path)
+
+    def __repr__(self) -> str:
+        now = self._record.current
+        kind = self.params["target"]
+        name = kind if isinstance(kind, str) else kind["name"]
+        size = f"{count(now.n_batches, 'batch', 'batches')}, {count(now.n_cells, 'cell')}"
+        return f"<Atlas {self.path.name}: version {now.number}, {size}; target {name!r}>"
 
     @classmethod
     @takes_options
@@ -143,17 +164,15 @@ class Atlas(AtlasReader):
             if isinstance(X, Moments):
                 if batch is not None:
                     raise BadValue("Expected no labels with Moments, found some.")
-                moments, labels = X, Labels(np.empty(0, np.int32), X.batches)
-            else:
-                Z = X if lazy.is_lazy(X) else check_embedding(X)
-                labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
-                moments = None
+                before = self.model
+                check_arrival(before, X.batches, X.n_dims, merge)
+                return self._add(before, X, policy, force, dry_run)
+            Z = X if lazy.is_lazy(X) else check_embedding(X)
+            labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
             before = self.model
-            n_dims = X.n_dims if moments is not None else Z.shape[1]
-            check_arrival(before, labels.batches, n_dims, merge)
-            if moments is None:
-                moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
-            return self._add(before, moments, policy, force, None, None, dry_run)
+            check_arrival(before, labels.batches, Z.shape[1], merge)
+            moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
+            return self._add(before, moments, policy, force, dry_run)
 
     def add_file(
         self,
@@ -195,22 +214,24 @@ class Atlas(AtlasReader):
             check_upstream(self._record, upstream)
             cells.check_score_outputs(path, scores_out, mark)
             before = self.model
-            with cells.open_cells(path, batch_key, use_rep, labels) as source:
-                check_upstream(self._record, None, source.upstream)
-                check_arrival(before, source.batches, source.n_dims, merge, Path(path).name)
+            with open_job(path, batch_key, use_rep, None, None, labels) as job:
+                source, name = cells.Source(job), Path(path).name
+                recorded = source.upstream
+                check_upstream(self._record, None, recorded)
+                check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
                 moments = source.describe(before or self._blank(), progress)
                 wanted = scores or scores_out is not None or mark
                 found = source.scores(with_batches(before), progress) if wanted else None
                 far = None if found is None else source.far_cells(found)
                 record = {
-                    "name": Path(path).name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
+                    "name": name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
                 }  # fmt: skip
-                if source.upstream is not None:
-                    record["upstream"] = source.upstream
+                if recorded is not None:
+                    record["upstream"] = recorded
                 state = source.state
             if found is not None:
                 cells.write_scores(path, state, found, scores_out, mark)
-            arrival = self._add(before, moments, policy, force, record, far, dry_run)
+            arrival = self._add(before, moments, policy, force, dry_run, record, far)
             return replace(arrival, scores=found)
 
     def judge(self, X: Any, batch: Any = None, *, policy: str = "frozen") -> pd.DataFrame:
@@ -239,7 +260,11 @@ class Atlas(AtlasReader):
                     f"the last; ", Parameter("policy='refit'", "--policy refit"), " fits the others "
                     "together.",
                 )  # fmt: skip
-            after = after_forgetting(model, batch, policy) if others else None
+            after = None
+            if others and policy == "refit":
+                after = copy.copy(model).fit_moments(model.fit_.moments.drop(batch))
+            elif others:
+                after = copy.copy(model).forget(batch)
             return self._commit("forget", after, removed=gone, policy=policy)
 
     def rollback(self, version: int) -> int:
@@ -264,16 +289,75 @@ class Atlas(AtlasReader):
         }
         apply_file(path, model.adapter_, batch_key, **{"record": record} | options)
 
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open an atlas."""
+        return cls(path)
+
+    @property
+    def version(self) -> int:
+        """Number of the current version."""
+        return self._record.current.number
+
+    @property
+    def upstream(self) -> str | None:
+        """The source of the embedding, as given when the atlas was created."""
+        return self._record.upstream
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters of the method."""
+        return dict(self._record.params)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The latest file that was added: its name, ``batch_key`` and ``use_rep``."""
+        found = [entry.source for entry in self._record.versions if entry.source]
+        return dict(found[-1]) if found else {}
+
+    @property
+    def batches(self) -> dict[Any, int]:
+        """The batches of the current version, sorted, and their numbers of cells; reads no model."""
+        return dict(sorted(self._record.batches(self.version).items()))
+
+    @property
+    def model(self) -> BatchProx | None:
+        """The current model, read from disk; ``None`` if the atlas has no batches."""
+        return self.model_at(self.version)
+
+    def model_at(self, version: int) -> BatchProx | None:
+        """Return the model of any version."""
+        return folder.load(self.path, self._record.entry(folder.as_version(version)))
+
+    def cell_scores(self, Z: Any) -> Floats:
+        """(N,) distance of each cell from the nearest batch; see :func:`scbatchprox.atlas.cell_scores`."""
+        return cell_scores(with_batches(self.model).moments_, Z)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return all versions as ``atlas.json`` lists them."""
+        return [asdict(entry) for entry in self._record.versions]
+
+    def log(self) -> pd.DataFrame:
+        """Return all versions, one row each; all that is known of them, of which it prints a part."""
+        rows = pd.DataFrame(self.entries(), dtype=object)  # None stays None
+        return Log(rows.rename(columns={"number": "version"}).set_index("version"))
+
+    def diff(self, a: int, b: int) -> Diff:
+        """Return the changes from version ``a`` to version ``b``."""
+        old, new = self.model_at(a), self.model_at(b)
+        added, removed = self._record.changes(a, b)
+        one, two = (self._params_of(model) for model in (old, new))
+        changed = {name: (one[name], two[name]) for name in one if one[name] != two[name]}
+        return Diff(added, removed, changed_rows(old, new), changed)
+
     @contextmanager
     def _writing(self, dry_run: bool = False) -> Iterator[None]:
         """Hold the lock, and read the list of versions again: it may be newer than the one opened."""
-        if dry_run:
-            self._record = folder.read(self.path)
-            yield
-            return
-        folder.read(self.path)  # an error, before a lock is created outside an atlas
-        with folder.locked(self.path):
-            self._record = folder.read(self.path)
+        latest = folder.read(
+            self.path, self._record
+        )  # an error, before a lock is created elsewhere
+        with nullcontext() if dry_run else folder.locked(self.path):
+            self._record = folder.read(self.path, latest)
             yield
 
     def _add(
@@ -282,11 +366,11 @@ class Atlas(AtlasReader):
         moments: Moments,
         policy: str,
         force: bool,
-        source: dict[str, Any] | None,
-        far_cells: list[int] | None,
         dry_run: bool,
+        source: dict[str, Any] | None = None,
+        far_cells: list[int] | None = None,
     ) -> Arrival:
-        after = after_adding(before, moments, policy, self._blank())
+        after = after_adding(before or self._blank(), moments, policy)
         judgement = judge_arrival(before, moments, after)
         if far_cells is not None:
             judgement.insert(1, "far_cells", far_cells)
@@ -313,6 +397,10 @@ class Atlas(AtlasReader):
         self._record = folder.commit(self.path, self._record, entry, model)
         return self.version
 
+    def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
+        # By way of a model: the list of an atlas may leave parameters at their defaults.
+        return params_as_json((model or self._blank()).get_params(deep=False))
+
     def _blank(self) -> BatchProx:
         return BatchProx(**params_from_json(self.params))
 
@@ -320,3 +408,10 @@ class Atlas(AtlasReader):
 def _counts(moments: Moments) -> Counts:
     pairs = zip(moments.batches.tolist(), moments.n.tolist(), strict=True)
     return [{"batch": batch, "n_cells": n} for batch, n in pairs]
+
+
+def with_batches(model: BatchProx | None) -> BatchProx:
+    """Return the model, or raise an error if the atlas has no batches."""
+    if model is None:
+        raise BadValue("Expected an atlas with batches, found one without any; add some first.")
+    return model

@@ -96,6 +96,8 @@ class Record:
     params: dict[str, Any]
     upstream: str | None
     versions: tuple[Entry, ...]
+    #: The text that this was read from, or written as.
+    text: str = field(default="", repr=False, compare=False)
 
     @property
     def current(self) -> Entry:
@@ -132,7 +134,7 @@ class Record:
         return _without(new, old), _without(old, new)
 
 
-def record_from(stored: dict[str, Any]) -> Record:
+def record_from(stored: dict[str, Any], text: str) -> Record:
     """Return the list of versions from JSON; raises an error of any type if it is not one."""
     versions = tuple(Entry(**entry) for entry in stored["versions"])
     if [entry.number for entry in versions] != list(range(1, len(versions) + 1)):
@@ -154,7 +156,7 @@ def record_from(stored: dict[str, Any]) -> Record:
     label_array(list({one["batch"]: None for one in counts}))  # labels of one type
     for _ in _states(versions):
         pass  # an error if a version removes what it does not have
-    return Record(stored["params"], upstream, versions)
+    return Record(stored["params"], upstream, versions, text)
 
 
 def _states(versions: tuple[Entry, ...]) -> Iterator[tuple[Entry, dict[Any, int]]]:
@@ -205,8 +207,8 @@ def _check_entry(entry: Entry) -> None:
             raise ValueError(f"{name} of the source of version {entry.number}")
 
 
-def read(path: Path) -> Record:
-    """Read the list of versions."""
+def read(path: Path, known: Record | None = None) -> Record:
+    """Read the list of versions; ``known``, which was read before, is returned if it is still the list."""
     where = path / LIST
     if not where.is_file():
         raise BadFile(
@@ -215,7 +217,10 @@ def read(path: Path) -> Record:
         )
     damaged = f"Expected the list of versions of an atlas, found {where}, which is damaged"
     try:
-        stored = json.loads(where.read_text("utf-8"))
+        text = where.read_text("utf-8")
+        if known is not None and text == known.text:
+            return known
+        stored = json.loads(text)
     except (ValueError, RecursionError) as error:  # also of its encoding
         raise BadValue(f"{damaged} ({error}).") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
@@ -229,7 +234,7 @@ def read(path: Path) -> Record:
     if stored.pop("sha256", None) != checksum(stored):
         raise BadValue(f"{damaged} or was edited (its checksum does not match).")
     try:
-        return record_from(stored)
+        return record_from(stored, text)
     except Exception as error:  # of any type: an entry may be anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise BadValue(f"{damaged} ({reason}).") from error
@@ -275,10 +280,10 @@ def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = N
         "current": record.current.number,
         "versions": [asdict(version) for version in record.versions],
     }
-    text = json.dumps(stored | {"sha256": checksum(stored)}, indent=1, ensure_ascii=False)
+    text = json.dumps(stored | {"sha256": checksum(stored)}, indent=1, ensure_ascii=False) + "\n"
     with replacing(path / LIST) as partial:
-        partial.write_text(text + "\n", "utf-8")
-    return record
+        partial.write_text(text, "utf-8")
+    return replace(record, text=text)
 
 
 def _check_own(path: Path) -> None:

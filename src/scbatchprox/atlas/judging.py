@@ -8,6 +8,7 @@ of the embedding. All distances are of unrefined coordinates.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from ..api.estimator import BatchProx
-from ..core.checks import check_embedding, nonfinite_error, one_of
+from ..core.checks import check_embedding, nonfinite_error, some_of
+from ..core.labels import union
 from ..core.moments import Moments, Pooled
-from ..diagnosis.table import mover_of
+from ..core.shown import Tabled, count
+from ..diagnosis.table import mover_of, verdict_lines
 from ..diagnosis.verdict import (
     DEFAULTS,
     FIRST,
@@ -35,9 +38,16 @@ from ..kernels.arrays import Floats
 from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
-    "CELL_FAR", "after_adding", "after_forgetting", "cell_scores", "judge", "judge_arrival",
-    "refuse", "refused",
-]  # fmt: skip
+    "CELL_FAR",
+    "Arrival",
+    "after_adding",
+    "cell_scores",
+    "check_arrival",
+    "judge",
+    "judge_arrival",
+    "refuse",
+    "refused",
+]
 
 #: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
 #: coordinate, 0.2 % with two, and close to zero with ten.
@@ -78,7 +88,7 @@ def judge(model: BatchProx | None, moments: Moments, policy: str = "frozen") -> 
     >>> judge(model, Moments.of(9.0 * Z[200:], ["c"] * 100))["level"].tolist()
     ['very far']
     """
-    return judge_arrival(model, moments, after_adding(model, moments, policy))
+    return judge_arrival(model, moments, after_adding(model or BatchProx(), moments, policy))
 
 
 def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) -> pd.DataFrame:
@@ -211,27 +221,75 @@ def cell_scores(moments: Moments, Z: Any) -> Floats:
     return scores
 
 
-def after_adding(
-    model: BatchProx | None, more: Moments, policy: str, blank: BatchProx | None = None
-) -> BatchProx:
-    """Return the model after adding moments, as :meth:`BatchProx.partial_fit`; ``model`` does not change.
-
-    ``blank`` is the unfitted model for the first batches.
-    """
+def after_adding(model: BatchProx, more: Moments, policy: str) -> BatchProx:
+    """Return the model after adding moments, as :meth:`BatchProx.partial_fit`; ``model`` does not change."""
     # A shallow copy is enough: fitting replaces attributes and never changes them.
-    after = BatchProx() if model is None and blank is None else copy.copy(model or blank)
-    assert after is not None
-    return after.partial_fit_moments(more, policy=policy)
-
-
-def after_forgetting(model: BatchProx, batch: Any, policy: str) -> BatchProx:
-    """Return the model without a batch; ``"refit"`` fits the others together."""
-    one_of("policy", policy, ("frozen", "refit"))
-    after = copy.copy(model)
-    if policy == "refit":
-        return after.fit_moments(model.fit_.moments.drop(batch))
-    return after.forget(batch)
+    return copy.copy(model).partial_fit_moments(more, policy=policy)
 
 
 def _min_spread(total: Pooled) -> float:
     return float(_MIN_SPREAD * np.sqrt(total.var.mean())) or 1.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Arrival(Tabled):
+    """The judgement on new batches, and the number of the version they were added as, if any.
+
+    ``scores`` are those of :func:`scbatchprox.atlas.cell_scores`, if they were computed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from scbatchprox import Atlas
+    >>> atlas = Atlas.create(tempfile.mkdtemp())
+    >>> Z = np.random.default_rng(0).normal(size=(100, 5))
+    >>> arrival = atlas.add(Z, batch=["a"] * 100)
+    >>> arrival.version, arrival.judgement["level"].tolist()
+    (2, ['first'])
+    """
+
+    judgement: pd.DataFrame
+    version: int | None
+    scores: Floats | None = None
+
+    def _facts(self) -> str:
+        batches = count(len(self.judgement), "batch", "batches")
+        size = f"{batches}, {count(int(self.judgement['n_cells'].sum()), 'cell')}"
+        return f"{size}, " + (
+            "judged but not added" if self.version is None else f"added as version {self.version}"
+        )
+
+    def _table(self) -> pd.DataFrame:
+        words = ["nearest", "verdict", "advice_level", "reasons", "advice"]
+        return self.judgement.drop(columns=words)
+
+    def _below(self, width: int) -> list[str]:
+        table = self.judgement
+        table = table.assign(level=table["advice_level"], verdict=table["advice"])
+        return verdict_lines(table, width)
+
+
+def check_arrival(
+    before: BatchProx | None,
+    batches: np.ndarray,
+    n_dims: int,
+    merge: bool,
+    name: str | None = None,
+) -> None:
+    """Raise an error if new cells cannot be added, before they are read."""
+    if before is None:
+        return
+    if n_dims != before.n_features_in_:
+        where = "" if name is None else f" in {name}"
+        raise BadValue(
+            f"Expected an embedding of {before.n_features_in_} coordinates, as the atlas has, found "
+            f"{n_dims}{where}."
+        )
+    union(before.batches_, batches)  # labels of another type are an error
+    known = set(before.batches_.tolist())
+    if not merge and (repeated := [b for b in batches.tolist() if b in known]):
+        raise BadValue(
+            f"Expected new batches, found {some_of(repeated)} in the atlas already; ",
+            Parameter("merge=True", "--merge"), " adds more cells of a known batch.",
+        )  # fmt: skip

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..core.adapter import Adapter
-from ..core.anchors import Anchors
 from ..core.checks import check_dtype, check_embedding, check_shape, nonfinite_error
 from ..core.labels import Labels
-from ..core.moments import Moments, group_moments
+from ..core.moments import Anchors, Moments, group_moments
 from ..core.sampling import Draw, Sample
 from ..core.solvers import Solver
 from ..errors import BadValue, NotFinite, Parameter

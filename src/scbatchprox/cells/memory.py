@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..core.adapter import Adapter
-from ..core.anchors import Anchors
 from ..core.labels import Labels
-from ..core.moments import Moments, group_moments
+from ..core.moments import Anchors, Moments, group_moments
 from ..core.sampling import Sample, thin_sample
 from ..kernels.arrays import Ints
 

@@ -12,10 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.adapter import Adapter
-from ..core.anchors import Anchors
 from ..core.checks import nonfinite_error
 from ..core.labels import Labels
-from ..core.moments import Moments
+from ..core.moments import Anchors, Moments
 from ..core.sampling import Drawing, Sample
 from ..errors import BadValue, NotFinite
 from ..kernels.arrays import Ints

@@ -147,7 +147,7 @@ def add(
                 merge=merge,
                 upstream=upstream,
                 dry_run=dry_run,
-                scores=dry_run and at.model is not None,
+                scores=dry_run and bool(at.batches),
                 scores_out=scores,
                 mark=mark,
                 progress=progress,
@@ -317,8 +317,7 @@ def _label(at: Atlas, text: str) -> Any:
     """The batch with this label as text: labels may be numbers."""
     from ..core.checks import some_of
 
-    model = at.model
-    known = [] if model is None else model.batches_.tolist()
+    known = list(at.batches)
     for label in known:
         if str(label) == text:
             return label
@@ -326,12 +325,12 @@ def _label(at: Atlas, text: str) -> Any:
 
 
 def _state(at: Atlas) -> dict[str, Any]:
-    model = at.model
+    batches = at.batches
     return {
         "atlas": str(at.path),
         "version": at.version,
-        "batches": [] if model is None else model.batches_.tolist(),
-        "n_cells": 0 if model is None else model.moments_.n_cells,
+        "batches": list(batches),
+        "n_cells": sum(batches.values()),
     }
 
 

@@ -197,7 +197,7 @@ def plan(
     """Publish a plan for a federated fit, which every site must confirm."""
     output = Output(quiet, verbose, as_json)
     with output.handle_errors():
-        from ..atlas.provenance import fingerprint
+        from ..atlas.cells import fingerprint
         from ..federated.fit import refine_parameters
 
         model = o.model_of(method)

@@ -5,7 +5,6 @@ Fitting is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +15,14 @@ import pandas as pd
 
 from ..errors import BadValue, Parameter
 from ..io import store
-from ..kernels.arrays import Floats, Ints
-from ..kernels.blocks import is_native, native_blocks, output_dtype, split
+from ..kernels.arrays import Floats
+from ..kernels.blocks import Rows, is_native, map_runs, native_blocks, output_dtype, split
 from ..kernels.loops import affine
 from ..kernels.products import Maps, mixed_into
-from ..kernels.runs import Rows, map_runs
 from ..kernels.threads import get_num_threads, parallel_map
-from .anchors import Anchors
 from .checks import check_embedding, check_out, nonfinite_error
-from .labels import Labels, label_array
-from .moments import CACHE_BYTES, Moments
-from .rows import OfBatches, RowMap
+from .labels import Labels, OfBatches, label_array
+from .moments import CACHE_BYTES, Anchors, Moments
 from .shown import count
 
 if TYPE_CHECKING:
@@ -67,8 +63,8 @@ class Adapter(OfBatches):
     [2.5, 2.5]
     """
 
-    batches: np.ndarray
-    batch: Ints
+    _per_batch = ("bandwidth",)
+
     scale: Floats
     shift: Floats
     anchors: Floats | None = None
@@ -78,7 +74,7 @@ class Adapter(OfBatches):
         return f"{self._of_batches()}, {count(self.n_dims, 'coordinate')}"
 
     def __post_init__(self) -> None:
-        self._check_rows()
+        super().__post_init__()
         for name in ("scale", "shift"):
             entries = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
             object.__setattr__(self, name, entries)
@@ -109,7 +105,7 @@ class Adapter(OfBatches):
     @classmethod
     def per_batch(cls, batches: Any, scale: Floats, shift: Floats) -> Adapter:
         """Return the adapter with one row per batch."""
-        return cls(*RowMap.one_each(batches), scale, shift)
+        return cls(batches, np.arange(len(batches)), scale, shift)
 
     @classmethod
     def identity(cls, batches: Any, n_dims: int) -> Adapter:
@@ -167,36 +163,6 @@ class Adapter(OfBatches):
         if strength == 1:
             return self  # without rounding
         return replace(self, scale=1.0 + strength * (self.scale - 1.0), shift=strength * self.shift)
-
-    def joined(self, other: Adapter) -> Adapter:
-        """Return an adapter for the batches of both, which must not share any; no row changes."""
-        rows, order = self._with(other)
-        by_name = np.argsort(np.concatenate([self.batches, other.batches]), kind="stable")
-        scale, shift = (
-            np.concatenate(both)[order]
-            for both in ((self.scale, other.scale), (self.shift, other.shift))
-        )
-        return Adapter(
-            *rows,
-            scale,
-            shift,
-            _both(self.anchors, other.anchors, order),
-            _both(self.bandwidth, other.bandwidth, by_name),
-        )
-
-    def select(self, batches: list[Any]) -> Adapter:
-        """Return an adapter for some of the batches; no row changes."""
-        rows, keep = self._among(batches)
-        chosen = np.zeros(self.batches.size, bool)
-        chosen[self.batch[keep]] = True
-        anchors = None if self.anchors is None else self.anchors[keep]
-        bandwidth = None if self.bandwidth is None else self.bandwidth[chosen]
-        return Adapter(*rows, self.scale[keep], self.shift[keep], anchors, bandwidth)
-
-    def without(self, batch: Hashable) -> Adapter:
-        """Return an adapter without one batch; no other row changes."""
-        self._check_known(batch)
-        return self.select([b for b in self.batches.tolist() if b != batch])
 
     def movement(self, moments: Moments) -> pd.DataFrame:
         """Return how far the adapter moves each batch of ``moments``, one line per batch.
@@ -318,11 +284,6 @@ class Adapter(OfBatches):
             return mixed_into(Z, rows, centers, Maps.of(centers, u, v, float(bandwidth[b])), out)
 
         return all(finite for _, finite in map_runs(run, codes, self.batches.size))
-
-
-def _both(a: Floats | None, b: Floats | None, order: Ints) -> Floats | None:
-    """Arrays of two adapters, joined and reordered; ``None`` if they have none."""
-    return None if a is None or b is None else np.concatenate([a, b])[order]
 
 
 def _largest(Z: Any) -> float:

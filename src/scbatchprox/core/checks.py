@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from ..errors import Advice, BadKey, BadType, BadValue, NotFinite, Parameter, Part
 from ..kernels.blocks import BLOCK_BYTES
-from .tensors import to_numpy
 
 __all__ = [
     "BATCH_KEY",
@@ -25,15 +24,19 @@ __all__ = [
     "check_embedding",
     "check_number",
     "check_out",
+    "check_rounds",
     "check_shape",
     "comes_from",
     "is_numeric",
+    "is_tensor",
+    "like",
     "nonfinite_error",
     "one_of",
     "overflow_error",
     "plain",
     "require_columns",
     "some_of",
+    "to_numpy",
     "warn_user",
 ]
 
@@ -273,6 +276,18 @@ def check_whole(name: str, value: object) -> None:
         )
 
 
+def check_rounds(rounds: Any) -> int | None:
+    """Check a number of rounds."""
+    if rounds is None:
+        return None
+    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 0:
+        raise BadValue(
+            "Expected ", Parameter("rounds"), f" to be a whole number >= 0, or None for the fixed point, "
+            f"found {rounds!r}.",
+        )  # fmt: skip
+    return int(rounds)
+
+
 def require_columns(keys: Sequence[str], available: Iterable[str], what: Part = BATCH_KEY) -> None:
     """Check that ``obs`` has all columns in ``keys``."""
     available = list(available)
@@ -305,3 +320,53 @@ def one_of(name: str, value: object, available: Sequence[str]) -> str:
             "Expected ", Parameter(name), f" to be one of {some_of(available)}, found {value!r}."
         )
     return str(value)
+
+
+# Arrays of other libraries (torch, jax, cupy) are read as numpy arrays, and returned as they came. Nothing is
+# imported for it: a library whose array is given has been imported by its user. Arrays in main memory are
+# shared, not copied.
+
+
+def is_tensor(value: object) -> bool:
+    """Whether this is an array of another library that can exchange memory with numpy."""
+    return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray)
+
+
+def to_numpy(values: Any) -> np.ndarray:
+    """Return values as a numpy array; an array that is not in main memory is an error."""
+    if not is_tensor(values):
+        return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        kind = f"{type(values).__module__.split('.')[0]} {type(values).__name__}"
+        calls = _calls(values)
+        hint = f"call {calls} on it first" if calls else str(error).splitlines()[0].rstrip(".")
+        raise BadType(
+            f"Expected an array in main memory that numpy can read, found a {kind}; {hint}."
+        ) from None
+
+
+def _calls(values: Any) -> str:
+    """Return the methods that bring an array to main memory, as a user would type them."""
+    if not hasattr(values, "detach"):
+        return ".get()" if hasattr(values, "__cuda_array_interface__") else ""
+    calls = [
+        (values.requires_grad, ".detach()"),
+        (values.device.type != "cpu", ".cpu()"),
+        ("strided" not in str(values.layout), ".to_dense()"),
+        ("bfloat16" in str(values.dtype), ".float()"),
+    ]
+    return "".join(call for needed, call in calls if needed)
+
+
+def like(result: np.ndarray, given: Any) -> np.ndarray:
+    """Return a new array as the kind of array that was given, without a copy where that is possible."""
+    if not (is_tensor(given) and isinstance(result, np.ndarray)):
+        return result
+    if hasattr(given, "__array_namespace__"):
+        library = given.__array_namespace__()
+    else:
+        library = sys.modules[type(given).__module__.split(".")[0]]
+    shared: np.ndarray = library.from_dlpack(result)
+    return shared

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,29 @@ class Decision(IntEnum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace(Facts):
+class Rounds(Facts):
+    """Numbers of each round of a fit, the common base of :class:`Trace` and ``History``."""
+
+    round: Floats
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return those of no round."""
+        return cls(*(np.zeros(0) for _ in fields(cls)))
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table with one line per round."""
+        return pd.DataFrame(vars(self))
+
+    def _facts(self) -> str:
+        return self._ended() if self.round.size else "no rounds"
+
+    def _ended(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Rounds):
     """One entry per round of a registration, starting before the first. NaN is not known.
 
     The numbers are of all batches that are fitted together, also of those that other sites hold.
@@ -76,14 +98,11 @@ class Trace(Facts):
     True
     """
 
-    round: Floats
     matched: Floats
     agreement: Floats
     movement: Floats
 
-    def _facts(self) -> str:
-        if not self.round.size:
-            return "no rounds"
+    def _ended(self) -> str:
         movement = f"populations moved by {self.movement[-1]:.3g}"
         matched = self.matched[-1]
         met = "" if np.isnan(matched) else f", {matched:.0%} of a batch met others"
@@ -96,15 +115,6 @@ class Trace(Facts):
         unknown = np.full(matched.shape, np.nan)
         agreement = unknown if agreement is None else np.array(agreement, float)
         return cls(np.arange(matched.size, dtype=float), matched, agreement, movement)
-
-    @classmethod
-    def none(cls) -> Trace:
-        """Return the trace of no round."""
-        return cls(*np.zeros((4, 0)))
-
-    def frame(self) -> pd.DataFrame:
-        """Return the trace as a table."""
-        return pd.DataFrame(vars(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

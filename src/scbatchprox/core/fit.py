@@ -23,13 +23,11 @@ from ..errors import BadValue, Parameter
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
 from .evidence import Evidence, Trace
-from .exchange import Exchange, itself
 from .moments import Moments, Pooled
-from .problem import Problem, Weights
-from .rows import RowMap
+from .problem import Problem
 from .shown import Facts
 from .solvers import History, Solution, Solver, Visited
-from .target import Aim, TargetRule
+from .target import Aim, Exchange, TargetRule, Weights, itself
 
 __all__ = ["Fit", "Method"]
 
@@ -101,14 +99,11 @@ class Method:
         self, added: Moments, pooled: Pooled, consensus: Any = None
     ) -> tuple[Adapter, Evidence]:
         """Fit each new batch to a fixed reference; ``pooled`` describes all of the reference."""
-        self.rule.check(added)
-        if not self.rule.registers:
-            return self._apart(added, pooled, consensus)
-        # One at a time: the result for a batch must not depend on which others arrive with it.
-        first, *others = (
-            self._apart(added.select([batch]), pooled, consensus)
-            for batch in added.batches.tolist()
-        )
+        parts = [added]
+        if self.rule.registers:
+            # One at a time: the result for a batch must not depend on which others arrive with it.
+            parts = [added.select([batch]) for batch in added.batches.tolist()]
+        first, *others = (self._apart(part, pooled, consensus) for part in parts)
         adapter, evidence = first
         for rows, known in others:
             adapter, evidence = adapter.joined(rows), evidence.joined(known)
@@ -140,9 +135,8 @@ class Method:
 
     def _adapter(self, rows: Moments, solution: Solution) -> Adapter:
         bandwidth = None if rows.anchors is None else self.rule.bandwidth * rows.within
-        row_map = RowMap(rows.batches, rows.batch)
-        adapter = Adapter(*row_map, solution.scale, solution.shift, rows.anchors, bandwidth)
-        return adapter.eased(self.strength)
+        found = solution.scale, solution.shift, rows.anchors, bandwidth
+        return Adapter(rows.batches, rows.batch, *found).eased(self.strength)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -265,11 +259,15 @@ class Fit(Facts):
         check_cells_in_every_batch(more)
         added = self.new_batches(more)
         after = replace(self, added=self.added.merge(added), moments=self.moments.merge(more))
+        return after._with_rows(added)
+
+    def _with_rows(self, added: Moments) -> Fit:
+        """Give new batches their rows: each is fitted to the reference only."""
         if not added.batches.size:
-            return after
-        rows, evidence = self.method.apart(added, self.everyone, self.consensus)
+            return self
+        rows, known = self.method.apart(added, self.everyone, self.consensus)
         return replace(
-            after, adapter=self.adapter.joined(rows), evidence=self.evidence.joined(evidence)
+            self, adapter=self.adapter.joined(rows), evidence=self.evidence.joined(known)
         )
 
     def refitted(self, more: Moments, method: Method) -> Fit:
@@ -300,12 +298,8 @@ class Fit(Facts):
                 f"fit a new model instead."
             )
         self._check_own("forget a batch of the reference")
-        base = Fit.of(self.method, self.reference.drop(batch))
-        adapter, evidence = base.adapter, base.evidence
-        if self.added.batches.size:
-            rows, known = self.method.apart(self.added, base.everyone, base.consensus)
-            adapter, evidence = adapter.joined(rows), evidence.joined(known)
-        return replace(base, added=self.added, moments=moments, adapter=adapter, evidence=evidence)
+        base = Fit.of(self.method, self.reference.drop(batch))._with_rows(self.added)
+        return replace(base, added=self.added, moments=moments)
 
     def _check_own(self, what: str) -> None:
         _, others = self.elsewhere

@@ -1,20 +1,23 @@
-"""Batch labels as codes 0, 1, 2, ... in the sorted order of the labels."""
+"""Batch labels as codes 0, 1, 2, ... in the sorted order of the labels, and rows that belong to batches."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
-from ..errors import BadType, BadValue
-from .checks import plain, some_of
-from .tensors import is_tensor, to_numpy
+from ..errors import BadKey, BadType, BadValue
+from ..kernels.arrays import Ints
+from .checks import is_tensor, plain, some_of, to_numpy
+from .shown import Facts, count, names
 
 __all__ = [
     "Labels",
+    "OfBatches",
     "among",
     "column_labels",
     "cross_counts",
@@ -131,9 +134,9 @@ def label_array(labels: list[Any], what: str = "batch label") -> np.ndarray:
     return found
 
 
-def population_labels(values: Any, n_cells: int) -> Labels:
-    """Encode the population of each cell."""
-    return Labels.of(values, n_cells, "population label")
+def population_labels(values: Any, n_cells: int) -> Labels | None:
+    """Encode the population of each cell; ``None`` if none are given."""
+    return None if values is None else Labels.of(values, n_cells, "population label")
 
 
 def column_labels(columns: Mapping[str, Any], n_cells: int) -> dict[str, Labels]:
@@ -239,3 +242,112 @@ def plain_label(label: Any) -> Any:
     """Return a label as a Python value; HDF5 returns strings as bytes."""
     label = plain(label)
     return label.decode() if isinstance(label, bytes) else label
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OfBatches(Facts):
+    """Anything with one or more rows per batch, in the order of the batches.
+
+    The paper has one row per batch (``batch`` is 0, 1, 2, ...). The population target has one row per
+    population.
+    """
+
+    #: Fields with an entry per batch; all others have one per row, or are ``None``.
+    _per_batch: ClassVar[tuple[str, ...]] = ()
+
+    batches: np.ndarray
+    batch: Ints
+
+    def _of_batches(self) -> str:
+        rows = "" if self.one_each else f", {count(self.n_rows, 'row')}"
+        found = count(self.batches.size, "batch", "batches")
+        return f"{found} ({names(self.batches.tolist())}){rows}" if self.batches.size else found
+
+    def __post_init__(self) -> None:
+        """Check the map from rows to batches."""
+        batches, batch = np.asarray(self.batches), np.asarray(self.batch, np.int64)
+        object.__setattr__(self, "batches", batches)
+        object.__setattr__(self, "batch", batch)
+        if batches.ndim != 1 or not (batches[1:] > batches[:-1]).all():
+            raise BadValue(f"Expected distinct batches, sorted, found {some_of(batches.tolist())}.")
+        step = np.diff(batch, prepend=-1, append=batches.size)
+        if batch.ndim != 1 or (step < 0).any() or (step > 1).any() or batch[:1].any():
+            raise BadValue(
+                f"Expected rows in the order of {batches.size} batches, with one or more for each, "
+                f"found the batches {some_of(batch.tolist())}."
+            )
+
+    @cached_property
+    def start(self) -> Ints:
+        """(B + 1,) the rows of batch b are ``start[b]`` to ``start[b + 1]``."""
+        return np.searchsorted(self.batch, np.arange(self.batches.size + 1))
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.batch.size)
+
+    @property
+    def one_each(self) -> bool:
+        """Whether every batch has exactly one row."""
+        return self.n_rows == int(self.batches.size)
+
+    def _check_known(self, batch: Hashable) -> None:
+        """Check that a batch is here; ``True == 1`` in Python, but a flag is not a number."""
+        known = self.batches.tolist()
+        if batch not in known or isinstance(batch, bool) != (self.batches.dtype.kind == "b"):
+            raise BadKey(f"Expected a known batch, found {batch!r}; available: {some_of(known)}.")
+
+    def own(self, b: int) -> slice:
+        """The rows of batch b."""
+        return slice(int(self.start[b]), int(self.start[b + 1]))
+
+    def rows_of(self, batches: np.ndarray) -> Ints:
+        """The row numbers of some batches, batch after batch; an unknown batch is an error."""
+        codes = np.arange(batches.size, dtype=np.int32)
+        at = Labels(codes, batches).within(self.batches).codes
+        size = np.diff(self.start)[at]
+        first = np.cumsum(size) - size
+        rows: Ints = np.repeat(self.start[at] - first, size) + np.arange(size.sum())
+        return rows
+
+    def select(self, batches: Iterable[Any]) -> Self:
+        """Return some of the batches, in the order of this object; there may be none, and no row changes."""
+        chosen = among(self.batches, batches)
+        keep = chosen[self.batch]
+        position = np.cumsum(chosen) - 1
+        return self._made([self], self.batches[chosen], position[self.batch[keep]], keep, chosen)
+
+    def without(self, batch: Hashable) -> Self:
+        """Return all batches but one; no other row changes."""
+        self._check_known(batch)
+        return self.select([b for b in self.batches.tolist() if b != batch])
+
+    def joined(self, other: Self) -> Self:
+        """Return the batches of both, which must not share any; no row changes."""
+        batches = union(self.batches, other.batches)
+        mine, theirs = (np.searchsorted(batches, part.batches) for part in (self, other))
+        batch = np.concatenate([mine[self.batch], theirs[other.batch]])
+        rows = np.argsort(batch, kind="stable")
+        order = np.argsort(np.concatenate([mine, theirs]), kind="stable")
+        return self._made([self, other], batches, batch[rows], rows, order)
+
+    def _made(
+        self, parts: list[Self], batches: np.ndarray, batch: Ints, rows: Any, entries: Any
+    ) -> Self:
+        """Some rows of one or more objects, and those ``entries`` of what they have per batch."""
+        made: dict[str, Any] = {}
+        for name in [field.name for field in fields(self)[2:]]:
+            values = [getattr(part, name) for part in parts]
+            if any(one is None for one in values):
+                made[name] = None
+                continue
+            whole = values[0] if len(values) == 1 else np.concatenate(values)
+            made[name] = whole[entries if name in self._per_batch else rows]
+        return replace(self, batches=batches, batch=batch, **made)
+
+    def _in(self, batches: np.ndarray, batch: Ints) -> Ints:
+        """Positions of these rows among those of more batches, with as many rows for each batch."""
+        first = np.searchsorted(batch, np.searchsorted(batches, self.batches))
+        at: Ints = first[self.batch] + np.arange(self.n_rows) - self.start[self.batch]
+        return at

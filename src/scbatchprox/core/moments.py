@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from ..kernels.blocks import native, native_blocks, split
+from ..kernels.blocks import Rows, map_runs, native, native_blocks, split
 from ..kernels.loops import add_sums, first_rows
-from ..kernels.products import Adder
+from ..kernels.products import Adder, Centers, sums_around
 from ..kernels.threads import one_numpy_thread, parallel_map
 from .checks import check_embedding, nonfinite_error, warn_user
-from .labels import Labels, union
-from .rows import OfBatches, RowMap
+from .labels import Labels, OfBatches, union
 from .shown import Facts, count
 
-__all__ = ["Moments", "Pooled", "chan", "group_moments", "n_parts", "warn_if_barcodes"]
+__all__ = ["Anchors", "Moments", "Pooled", "chan", "group_moments", "n_parts", "warn_if_barcodes"]
 
 #: Bytes of a block of cells in :func:`scbatchprox.kernels.loops.add_sums`: half of a common L2 cache.
 CACHE_BYTES = 1 << 18
@@ -108,8 +107,6 @@ class Moments(OfBatches):
     [1.0, 6.0]
     """
 
-    batches: np.ndarray
-    batch: Ints
     n: Ints
     mean: Floats
     m2: Floats
@@ -120,7 +117,7 @@ class Moments(OfBatches):
         return f"{cells} in {self._of_batches()}, {count(self.n_dims, 'coordinate')}"
 
     def __post_init__(self) -> None:
-        self._check_rows()
+        super().__post_init__()
         for name in ("n", "mean", "m2"):
             object.__setattr__(self, name, np.asarray(getattr(self, name)))
         R, d = self.n_rows, self.mean.shape[-1]
@@ -141,7 +138,7 @@ class Moments(OfBatches):
     @classmethod
     def per_batch(cls, batches: Any, n: Ints, mean: Floats, m2: Floats) -> Moments:
         """Moments with one row per batch."""
-        return cls(*RowMap.one_each(batches), n, mean, m2)
+        return cls(batches, np.arange(len(batches)), n, mean, m2)
 
     @classmethod
     def of(cls, Z: Any, batch: Any = None) -> Moments:
@@ -163,35 +160,27 @@ class Moments(OfBatches):
                 add_sums(block, labels.codes[lo:hi], origin, n, sums, block_rows)
             return n, sums
 
-        parts = parallel_map(part, split(Z.shape[0], n_parts(Z, B)))
-        n = np.sum([p[0] for p in parts], axis=0)
-        sums = parts[0][1]
-        for _, more in parts[1:]:
-            sums += more
-        with np.errstate(invalid="ignore", over="ignore"):
-            offset = sums[:, 0] / np.maximum(n, 1)[:, None]
-            mean = origin + offset
-            m2 = np.maximum(sums[:, 1] - sums[:, 0] * offset, 0.0)
-        if not (np.isfinite(mean).all() and np.isfinite(m2).all()):
-            raise nonfinite_error(Z)
-        return cls.per_batch(labels.batches, n, mean, m2)
+        n, sums = _added(parallel_map(part, split(Z.shape[0], n_parts(Z, B))))
+        return cls._about(Z, labels.batches, n, origin, sums.transpose(1, 0, 2), empty=True)
 
     @classmethod
-    def about(cls, names: np.ndarray, n: Ints, center: Floats, sums: Floats) -> Moments | None:
-        """Moments from sums (2, G, d) of deviations from a point of each group, and of their squares.
+    def _about(
+        cls, Z: Any, names: np.ndarray, n: Ints, center: Floats, sums: Floats, empty: bool = False
+    ) -> Moments:
+        """Moments of ``Z`` from sums (2, G, d) of deviations from a point of each group, and their squares.
 
-        Groups without cells are left out. ``None`` if any moment is not finite.
+        Groups without cells are left out, unless ``empty``.
         """
         held = n > 0
-        if not held.all():
+        if not (empty or held.all()):
             names, n, center, sums = names[held], n[held], center[held], sums[:, held]
         first, second = sums
         with np.errstate(invalid="ignore", over="ignore"):
-            offset = first / n[:, None]
+            offset = first / np.maximum(n, 1)[:, None]
             m2 = np.maximum(second - first * offset, 0.0)
             offset += center
         if not (np.isfinite(offset).all() and np.isfinite(m2).all()):
-            return None
+            raise nonfinite_error(Z)
         return cls.per_batch(names, n, offset, m2)
 
     @property
@@ -250,35 +239,26 @@ class Moments(OfBatches):
             size[np.searchsorted(batches, part.batches)] = np.diff(part.start)
         if (sizes.min(0) * (sizes[0] != sizes[1])).any():
             raise _other_populations()
-        rows = RowMap(batches, np.repeat(np.arange(batches.size), sizes.max(0)))
-        ours, theirs = self._in(rows), other._in(rows)
-        n = np.zeros((2, rows.batch.size), np.int64)
-        mean, m2 = np.zeros((2, 2, rows.batch.size, self.n_dims))
+        batch = np.repeat(np.arange(batches.size), sizes.max(0))
+        ours, theirs = self._in(batches, batch), other._in(batches, batch)
+        n = np.zeros((2, batch.size), np.int64)
+        mean, m2 = np.zeros((2, 2, batch.size, self.n_dims))
         for side, at, part in ((0, ours, self), (1, theirs, other)):
             n[side, at], mean[side, at], m2[side, at] = part.n, part.mean, part.m2
         anchors = None
         if self.anchors is not None or other.anchors is not None:
             if self.anchors is None or other.anchors is None:
                 raise _other_populations()
-            anchors = np.full((rows.batch.size, self.n_dims), np.nan)
+            anchors = np.full((batch.size, self.n_dims), np.nan)
             anchors[ours] = self.anchors
             shared = np.isin(theirs, ours)
             if not np.array_equal(anchors[theirs[shared]], other.anchors[shared]):
                 raise _other_populations()
             anchors[theirs] = other.anchors
-        n_all, mean_all, m2_all = chan(n[0], mean[0], m2[0], n[1], mean[1], m2[1])
-        return Moments(*rows, n_all, mean_all, m2_all, anchors)
+        merged = chan(n[0], mean[0], m2[0], n[1], mean[1], m2[1])
+        return Moments(batches, batch, *merged, anchors)
 
-    def drop(self, batch: Hashable) -> Moments:
-        """Moments without one batch."""
-        self._check_known(batch)
-        return self.select([b for b in self.batches.tolist() if b != batch])
-
-    def select(self, batches: Iterable[Any]) -> Moments:
-        """Moments of some batches, in the order of this object; there may be none."""
-        rows, keep = self._among(batches)
-        anchors = None if self.anchors is None else self.anchors[keep]
-        return Moments(*rows, self.n[keep], self.mean[keep], self.m2[keep], anchors)
+    drop = OfBatches.without
 
     def pooled(self) -> Pooled:
         r"""Moments of all cells together: :math:`\hat\mu` and :math:`\hat s`."""
@@ -387,12 +367,71 @@ def group_moments(Z: Any, groups: Labels) -> Moments:
         return n, sums
 
     with one_numpy_thread():
-        parts = parallel_map(part, split(Z.shape[0], n_parts(Z, G)))
+        n, sums = _added(parallel_map(part, split(Z.shape[0], n_parts(Z, G))))
+    return Moments._about(Z, groups.batches, n, center, sums)
+
+
+def _added(parts: list[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
+    """Numbers of cells and sums of all parts, added in order to those of the first."""
     n, sums = parts[0]
     for cells, more in parts[1:]:
         n += cells
         sums += more
-    found = Moments.about(groups.batches, n, center, sums)
-    if found is None:
-        raise nonfinite_error(Z)
-    return found
+    return n, sums
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Anchors(OfBatches):
+    """A few points in each batch. A cell belongs to the nearest anchor of its batch.
+
+    Attributes
+    ----------
+    batches
+        (B,) distinct labels, sorted.
+    batch
+        (R,) position in ``batches`` of each anchor's batch, in order; every batch has one or more.
+    center
+        (R, d) positions of the anchors.
+    """
+
+    center: Floats
+
+    def _facts(self) -> str:
+        return self._of_batches()
+
+    @cached_property
+    def origin(self) -> Floats:
+        """(B, d) the middle of the anchors of each batch, from which distances are computed.
+
+        It is a median, so that one distant cell does not cost the others precision. It is rounded to
+        single precision if that is close enough: then float32 cells need no conversion.
+        """
+        parts = np.split(self.center, self.start[1:-1])
+        return np.stack([_middle(part) for part in parts])
+
+    def of_batch(self, b: int) -> Centers:
+        """The anchors of batch b, ready for products."""
+        return Centers.of(self.center[self.own(b)], self.origin[b])
+
+    def moments(self, Z: Any, labels: Labels) -> Moments:
+        """Moments of the cells of each anchor that has any, labelled by the anchor's number; one pass."""
+        within = labels.within(self.batches)
+        P, d = self.center.shape
+        n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
+
+        def run(b: int, rows: Rows) -> tuple[Ints, Floats]:
+            return sums_around(Z, rows, self.of_batch(b))
+
+        for b, (cells, more) in map_runs(run, within.codes, self.batches.size):
+            n[self.own(b)] += cells
+            sums[:, self.own(b)] += more
+        return Moments._about(Z, np.arange(P), n, self.center, sums)
+
+
+def _middle(center: Floats) -> Floats:
+    """The median, rounded to single precision if the rounding is smaller than the spread of the anchors."""
+    middle = np.median(center, axis=0)
+    with np.errstate(over="ignore"):
+        single = middle.astype(np.float32).astype(np.float64)
+    close = np.abs(single - middle).max() <= np.abs(center - middle).max()
+    return np.asarray(single if close else middle)

@@ -13,93 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..choices import LAMBDA_ID, LAMBDA_TARGET, MU
-from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
-from .checks import check_number
 from .moments import Moments
-from .shown import Facts, count
+from .shown import Facts
+from .target import Target, Weights
 
-__all__ = ["Problem", "Rows", "Target", "Weights"]
-
-
-#: Squares of weights must not overflow, nor their products with variances.
-LARGEST = 1e100
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of the three terms: the pull to the target, FedProx, and the identity.
-
-    Examples
-    --------
-    >>> from scbatchprox import Weights
-    >>> Weights(mu=0.0)
-    Weights(lambda_target=0.5, mu=0.0, lambda_id=0.001)
-    """
-
-    lambda_target: float = LAMBDA_TARGET
-    mu: float = MU
-    lambda_id: float = LAMBDA_ID
-
-    def __post_init__(self) -> None:
-        given = {"lambda_target": self.lambda_target, "mu": self.mu, "lambda_id": self.lambda_id}
-        for name, value in given.items():
-            check_number(name, value)
-            if value > LARGEST:
-                raise BadValue(
-                    "Expected ", Parameter(name), f" of at most {LARGEST:g}, found {value!r}."
-                )
-            if 0 < value < 1 / LARGEST:
-                raise BadValue(
-                    "Expected ", Parameter(name), f" of 0, or at least {1 / LARGEST:g}, found {value!r}."
-                )  # fmt: skip
-        if not any(given.values()):
-            raise BadValue(
-                "Expected at least one of ", Parameter("lambda_target"), ", ", Parameter("mu"), " and ",
-                Parameter("lambda_id"), " to be positive, found all three zero: every adapter would be a "
-                "solution.",
-            )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Target(Facts):
-    r"""An affine map per row, relative to the row's mean: ``t = center + scale * (z - mean)``.
-
-    It holds :math:`\hat\mu_b` and its image instead of a shift. So the solvers work on embeddings far from
-    the origin without cancellation.
-
-    Attributes
-    ----------
-    mean
-        (R, d) mean of each row, :math:`\hat\mu_b`.
-    center
-        (R, d) target position of the mean; :math:`\hat\mu` in every row for the paper's target.
-    scale
-        (R, d) :math:`r_b`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
-    >>> batch = ["a", "a", "b", "b"]
-    >>> from scbatchprox import Moments, MomentTarget
-    >>> target = MomentTarget(variance_matching=False)(Moments.of(Z, batch))
-    >>> target.center.ravel().tolist(), target.shift.ravel().tolist()
-    ([3.5, 3.5], [2.5, -2.5])
-    """
-
-    mean: Floats
-    center: Floats
-    scale: Floats
-
-    def _facts(self) -> str:
-        return f"{count(len(self.mean), 'row')}, {count(self.mean.shape[1], 'coordinate')}"
-
-    @property
-    def shift(self) -> Floats:
-        """(R, d) :math:`c_b`, so that ``t = scale * z + shift``."""
-        return self.center - self.scale * self.mean
+__all__ = ["Problem", "Rows"]
 
 
 class Rows(NamedTuple):

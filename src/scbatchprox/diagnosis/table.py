@@ -23,13 +23,11 @@ from ..core.evidence import Decision, Evidence
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.narrow import narrow_table
-from ..core.problem import Weights
-from ..core.shown import count, names
-from ..core.target import Cells, TargetRule
+from ..core.shown import count, names, narrow_table
+from ..core.target import Cells, TargetRule, Weights
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints
-from ..kernels.distances import squared_distances
+from ..kernels.products import squared_distances
 from ..kernels.threads import one_numpy_thread
 from ..targets.population.find import looked_at
 from ..targets.population.target import PopulationTarget

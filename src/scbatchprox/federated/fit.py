@@ -44,15 +44,14 @@ from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.reading import LocalCells
 from ..core.checks import some_of
-from ..core.exchange import Exchange
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
-from ..core.solvers import solver_of
+from ..core.target import Exchange
 from ..errors import BadValue, InputError, Parameter
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from ..progress import Progress, silent
-from ..targets.method import method_of, target_of
+from ..targets.method import method_of, solver_of, target_of
 from ..targets.population.dissolve import dissolved
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded

@@ -2,7 +2,7 @@ r"""Cells and the centres of their batch by matrix products: nearest centres, su
 
 Rows x and centres c are in single precision, relative to an origin in the middle of the batch. The score is
 :math:`x \cdot c - |c|^2 / 2`: minus half their squared distance, up to a term that only depends on the row.
-:class:`scbatchprox.core.anchors.Anchors` chooses the origin, so embeddings far from zero lose no digits.
+:class:`scbatchprox.core.moments.Anchors` chooses the origin, so embeddings far from zero lose no digits.
 
 Every product has the same number of rows; unused rows are ignored. Linear algebra libraries switch to other
 algorithms for fewer rows, and these round differently. So the result for a cell does not depend on which
@@ -20,10 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from .arrays import Floats, Ints
-from .blocks import is_native, native, output_dtype
-from .runs import BLOCK_ROWS, Rows, blocks
+from .blocks import BLOCK_ROWS, Rows, blocks, is_native, native, output_dtype
 
-__all__ = ["Adder", "Centers", "Maps", "mixed_into", "sums_around"]
+__all__ = ["Adder", "Centers", "Maps", "mixed_into", "squared_distances", "sums_around"]
 
 #: From this many columns on, numpy's argmax uses vector instructions: 4 ms instead of 11 for 200,000 rows.
 VECTOR_COLUMNS = 64
@@ -233,3 +232,14 @@ def _weigh(x: np.ndarray, centers: Centers, maps: Maps, score: np.ndarray, m: in
         exponent = (x[:, : d + 1] @ centers.table)[unsafe]
         exponent -= exponent.max(1, keepdims=True)
         weight[unsafe] = np.exp(exponent * maps.sharpness)
+
+
+def squared_distances(A: Floats, B: Floats) -> Floats:
+    """(n, m) squared distances between rows of ``A`` and ``B``, which should be centred at the origin.
+
+    They come from one matrix product. Far from the origin the squares cancel and rounding noise remains.
+    """
+    # scipy's cdist takes 1.6 to 2.6 times as long on one core, for 50 to 3,000 rows of 20 to 50 coordinates.
+    D: Floats = (A**2).sum(1)[:, None] - 2.0 * (A @ B.T) + (B**2).sum(1)
+    np.maximum(D, 0.0, out=D)
+    return D

@@ -12,9 +12,8 @@ import pandas as pd
 from ..api.record import Record, find_record
 from ..cells.keys import as_keys, batch_labels
 from ..cells.modality import find_embedding
-from ..core.checks import check_array_like, require_columns, some_of
+from ..core.checks import check_array_like, is_tensor, require_columns, some_of, to_numpy
 from ..core.labels import Labels
-from ..core.tensors import is_tensor, to_numpy
 from ..errors import BadKey, BadType, BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from .canvas import label

@@ -23,14 +23,12 @@ from ..api.estimator import BatchProx
 from ..cells.keys import as_keys
 from ..choices import Views
 from ..core.adapter import Adapter
-from ..core.anchors import Anchors
 from ..core.checks import one_of
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, column_labels, cross_counts, population_labels
-from ..core.moments import Moments
-from ..core.problem import Weights
-from ..core.solvers import Exact, History, solver_of
-from ..core.target import Cells
+from ..core.moments import Anchors, Moments
+from ..core.solvers import Exact, History
+from ..core.target import Cells, Weights
 from ..diagnosis.kept import MEASURES, kept_columns, kept_names
 from ..diagnosis.table import diagnosis, with_kept
 from ..diagnosis.verdict import COLUMNS as TEXTS
@@ -41,11 +39,11 @@ from ..evaluate.classification import f1_given_batch, leave_one_batch_out_f1
 from ..evaluate.mixing import mixing_within_types, over_correction
 from ..io.model_file import checked, from_record, params_as_json
 from ..kernels.arrays import Floats, Ints
-from ..kernels.distances import squared_distances
 from ..kernels.kmeans import kmeans
+from ..kernels.products import squared_distances
 from ..plots.layout import NEIGHBOURS, principal, umaps
 from ..progress import Progress, silent
-from ..targets.method import target_of
+from ..targets.method import solver_of, target_of
 from ..targets.population.find import gathered, looked_at
 from ..upstream.base import digest
 from .source import Source

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..api.anndata import check_options
 from ..api.estimator import BatchProx
-from ..api.options import check_options
 from ..cells.keys import as_names
 from ..choices import Views
 from ..core.checks import one_of

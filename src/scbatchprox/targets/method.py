@@ -1,4 +1,4 @@
-"""Targets by name, and parameters as users give them, become a Method."""
+"""Targets and solvers by name, and parameters as users give them, become a Method."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..core.checks import check_rounds
 from ..core.fit import Method
-from ..core.problem import Weights
-from ..core.solvers import solver_of
-from ..core.solvers.solution import check_rounds
-from ..core.target import TargetRule
+from ..core.solvers import SOLVERS, Solver
+from ..core.target import TargetRule, Weights
 from ..errors import BadValue, Parameter
 from ..options import Options
 from .moment import MomentTarget
 from .population.target import PopulationTarget
 
-__all__ = ["TARGETS", "method_of", "target_of"]
+__all__ = ["TARGETS", "method_of", "solver_of", "target_of"]
 
 
 def method_of(options: Options, consensus: Any = None) -> Method:
@@ -59,3 +58,15 @@ def target_of(target: str | TargetRule) -> TargetRule:
             f"{found}{hint}.",
         )  # fmt: skip
     return target
+
+
+def solver_of(solver: str | Solver) -> Solver:
+    """Return a solver from its name, with default options, or the object itself."""
+    if isinstance(solver, str) and solver in SOLVERS:
+        return SOLVERS[solver]()
+    if not isinstance(solver, str | type) and callable(getattr(solver, "solve", None)):
+        return solver
+    names = ", ".join(map(repr, SOLVERS))
+    raise BadValue(
+            "Expected ", Parameter("solver"), f" to be one of {names} or a solver object, found {solver!r}."
+        )  # fmt: skip

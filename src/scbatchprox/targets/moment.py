@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..core.checks import check_number
-from ..core.exchange import Exchange, itself
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
-from ..core.problem import Target, Weights
 from ..core.shown import Changed
-from ..core.target import Aim, Cells
+from ..core.target import Aim, Cells, Exchange, Target, Weights, itself
 from ..errors import BadType, BadValue, Parameter
 
 __all__ = ["MomentTarget"]

@@ -7,7 +7,7 @@ from sklearn.base import clone
 from data import make_cells
 from population_models import BOTH, assert_same, grown, parts, refined, some_of
 from scbatchprox import BatchProx, InputError, Moments, MomentTarget, PopulationTarget
-from scbatchprox.core.problem import Weights
+from scbatchprox.core.target import Weights
 from scbatchprox.targets.population.settings import PopulationSettings
 
 

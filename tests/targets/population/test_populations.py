@@ -13,8 +13,8 @@ import population_oracles as oracles
 from data import cells, make_cells
 from scbatchprox import Moments, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.anchors import Anchors
 from scbatchprox.core.labels import Labels
+from scbatchprox.core.moments import Anchors
 from scbatchprox.kernels.kmeans import kmeans
 from scbatchprox.targets.population.find import anchors_for
 from scbatchprox.targets.population.settings import PopulationSettings

@@ -26,14 +26,14 @@ import numpy as np
 from ...errors import BadValue, Parameter
 from ...kernels.blocks import native, split
 from ...kernels.compiled import compiled, read_only
-from ...kernels.hashes import Hasher
 from ...kernels.threads import get_num_threads, parallel_map
 from ...progress import Progress, silent
-from ..checks import check_number
+from ..checks import check_number, check_rounds
 from ..labels import Labels
 from ..problem import Problem, Rows
+from ..sampling import Hasher
 from ..shown import Changed
-from .solution import Solution, check_rounds
+from .solution import Solution
 
 __all__ = ["Adam"]
 

@@ -21,9 +21,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...progress import Progress, silent
+from ..checks import check_rounds
 from ..labels import Labels
 from ..problem import Problem, Response, Rows
-from .solution import Solution, check_rounds
+from .solution import Solution
 
 __all__ = ["Exact"]
 

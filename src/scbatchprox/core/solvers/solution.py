@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import pandas as pd
 
-from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats
 from ...progress import Progress, silent
-from ..evidence import Trace
+from ..evidence import Rounds, Trace
 from ..labels import Labels
 from ..problem import Problem, Rows
 from ..shown import Facts, count
 
-__all__ = ["History", "Solution", "Solver", "Visited", "check_rounds"]
+__all__ = ["History", "Solution", "Solver", "Visited"]
 
 #: For a solver that visits cells: the embedding, its labels, and what is called after every round.
 Visited = tuple[Any, Labels] | tuple[Any, Labels, Progress]
@@ -27,7 +25,7 @@ CONVERGED = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class History(Facts):
+class History(Rounds):
     r"""One entry per round, starting with the identity.
 
     Attributes
@@ -54,14 +52,11 @@ class History(Facts):
     True
     """
 
-    round: Floats
     objective: Floats
     distance: Floats
     step: Floats
 
-    def _facts(self) -> str:
-        if not self.round.size:
-            return "no rounds"
+    def _ended(self) -> str:
         distance = f"distance to the target {self.distance[0]:.3g} to {self.distance[-1]:.3g}"
         last = self.round[-1]
         return f"{'the fixed point' if np.isinf(last) else count(int(last), 'round')}, {distance}"
@@ -82,15 +77,6 @@ class History(Facts):
             distance.append(float(np.sqrt(problem.share @ problem.distance(rows).sum(1))))
             before = scale, shift
         return cls(*(np.array(x, float) for x in (rounds, objective, distance, step)))
-
-    @classmethod
-    def none(cls) -> History:
-        """Return the history of no round."""
-        return cls(*np.zeros((4, 0)))
-
-    def frame(self) -> pd.DataFrame:
-        """Return the history as a table."""
-        return pd.DataFrame(vars(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,15 +157,3 @@ class Solver(Protocol):
     ) -> Solution:
         """Run ``rounds`` rounds (``None``: the fixed point). The rest is for solvers that need cells."""
         ...
-
-
-def check_rounds(rounds: Any) -> int | None:
-    """Check a number of rounds."""
-    if rounds is None:
-        return None
-    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 0:
-        raise BadValue(
-            "Expected ", Parameter("rounds"), f" to be a whole number >= 0, or None for the fixed point, "
-            f"found {rounds!r}.",
-        )  # fmt: skip
-    return int(rounds)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.moments import Moments, chan
 from ...kernels.arrays import Floats, Ints
-from ...kernels.distances import squared_distances
+from ...kernels.products import squared_distances
 
 __all__ = ["dissolved"]
 

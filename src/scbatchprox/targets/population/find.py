@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core.anchors import Anchors
 from ...core.checks import overflow_error
 from ...core.labels import Labels, among
-from ...core.moments import Moments
+from ...core.moments import Anchors, Moments
 from ...core.sampling import Sample
 from ...kernels.arrays import Floats, Ints
 from ...kernels.kmeans import kmeans

@@ -1,6 +1,6 @@
 """Registration of batches to a consensus: all batches together, or one batch to a fixed consensus.
 
-Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.target`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from ...core.checks import overflow_error
 from ...core.evidence import Decision, Trace
-from ...core.exchange import Exchange, itself, one_thread_between
 from ...core.moments import Pooled
+from ...core.target import Exchange, itself, one_thread_between
 from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
 from ...kernels.threads import one_numpy_thread

@@ -1,6 +1,6 @@
 """Rounds of registration: batches exchange sums at centres, and update their displacements.
 
-Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.exchange`.
+Every ``exchange`` adds up sums over all batches everywhere: see :mod:`scbatchprox.core.target`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.evidence import Trace
-from ...core.exchange import Exchange, itself
+from ...core.target import Exchange, itself
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
 from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement

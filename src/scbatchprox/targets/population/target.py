@@ -8,15 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from ...core.adapter import length
-from ...core.anchors import Anchors
 from ...core.checks import check_whole, warn_user
 from ...core.evidence import Decision, Evidence, Trace
-from ...core.exchange import Exchange, itself
 from ...core.labels import Labels
-from ...core.moments import Moments, Pooled
-from ...core.problem import Target, Weights
+from ...core.moments import Anchors, Moments, Pooled
 from ...core.shown import Changed
-from ...core.target import Aim, Cells
+from ...core.target import Aim, Cells, Exchange, Target, Weights, itself
 from ...errors import BadType, BadValue, Parameter
 from .field import Strengths
 from .find import anchors_for, gathered, given
