@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,13 @@ from ..progress import Progress
 from . import cluster as on_cluster
 from . import dask as lazy
 from .file import Job
-from .memory import MemoryCells
+from .memory import MemoryCells, Sampled
 
 __all__ = ["ClusterCells", "LocalCells", "connection", "source_of"]
 
 
 @dataclass(frozen=True)
-class LocalCells:
+class LocalCells(Sampled):
     """Cells that this process reads and maps, a few chunks at a time.
 
     ``sample_sizes`` asks for a sample that is drawn in the same pass as the moments.
@@ -39,27 +39,19 @@ class LocalCells:
     job: Job
     progress: Progress
     sample_sizes: Ints | None = None
-    _samples: dict[tuple[bytes, int], Sample] = field(default_factory=dict)
 
     @property
     def labels(self) -> Labels:
         """The batch of each row."""
         return self.job.labels
 
-    def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` rows of each batch: drawn before, or in one pass over the file."""
-        key = most.tobytes(), seed
-        if key not in self._samples:
-            drawing = Drawing(self.labels, most, seed)
-            for lo, block in self.chunks():
-                drawing.add(lo, block)
-                self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
-            self._samples[key] = drawing.sample(self.take)
-        return self._samples[key]
-
-    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`."""
-        return self.sample(most, seed)
+    def _drawn(self, most: Ints, seed: int) -> Sample:
+        """Draw in one pass over the file."""
+        drawing = Drawing(self.labels, most, seed)
+        for lo, block in self.chunks():
+            drawing.add(lo, block)
+            self._show("sample", lo, block)
+        return drawing.sample(self.take)
 
     def take(self, rows: Ints) -> np.ndarray:
         """Read some rows, given in increasing order, in one pass over the file."""
@@ -67,7 +59,7 @@ class LocalCells:
         for lo, block in self.chunks():
             first, last = np.searchsorted(rows, (lo, lo + block.shape[0]))
             found.append(native(block[rows[first:last] - lo]).copy())
-            self.progress("sample", lo + block.shape[0], self.job.rows.shape[0])
+            self._show("sample", lo, block)
         return np.concatenate(found)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
@@ -85,7 +77,7 @@ class LocalCells:
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
-            self.progress("moments", lo + block.shape[0], self.job.rows.shape[0])
+            self._show("moments", lo, block)
         if drawing is not None:
             self._samples[drawing.most.tobytes(), drawing.seed] = drawing.sample(self.take)
         assert total is not None  # open_job refuses an embedding without rows
@@ -124,36 +116,24 @@ class LocalCells:
         blocks = [block for _, block in self.chunks()]
         return np.concatenate([b.toarray() if hasattr(b, "toarray") else b for b in blocks])
 
+    def _show(self, stage: str, lo: int, block: Any) -> None:
+        self.progress(stage, lo + block.shape[0], self.job.rows.shape[0])
+
     @staticmethod
     def _part(labels: Labels, lo: int, block: Any) -> Labels:
         return labels.at(slice(lo, lo + block.shape[0]))
 
 
-@dataclass(frozen=True)
-class ClusterCells:
+@dataclass(frozen=True, eq=False)
+class ClusterCells(lazy.DaskCells):
     """Cells that the workers of a Dask cluster read and map."""
 
-    job: Job
     client: Any
-    cells: lazy.DaskCells
     progress: Progress
-
-    @property
-    def labels(self) -> Labels:
-        """The batch of each row."""
-        return self.job.labels
-
-    def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` rows of each batch, drawn by the workers."""
-        return self.cells.sample(most, seed)
-
-    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`."""
-        return self.sample(most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of all rows, merged along a tree."""
-        total = self.cells.moments(by)
+        total = super().moments(by)
         self.progress("moments", total.n_cells, total.n_cells)
         return total
 
@@ -161,7 +141,7 @@ class ClusterCells:
         self, adapter: Adapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the mapped rows, chunk by chunk and in order."""
-        result = getattr(lazy.LazyAdapter(adapter), verb)(self.cells.Z, labels)
+        result = getattr(lazy.LazyAdapter(adapter), verb)(self.Z, labels)
         return on_cluster.blocks_in_order(self.client, result)
 
 
@@ -182,4 +162,4 @@ def source_of(
             f"{job.file.path.name} that must be read as a whole."
         )
     Z = on_cluster.lazy_rows(job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step)
-    return ClusterCells(job, client, lazy.DaskCells(Z, job.labels), progress)
+    return ClusterCells(Z, job.labels, client, progress)
