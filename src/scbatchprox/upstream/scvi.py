@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import anndata as ad
@@ -22,9 +21,9 @@ from ..cells.keys import as_keys
 from ..choices import N_HVGS, N_LATENT
 from ..core.checks import some_of
 from ..errors import BadValue
-from ..io import store as _store
+from ..io.store import Stored
 from . import scvi_model
-from .base import KIND, Upstream, digest
+from .base import Upstream, digest
 from .choice import chosen_genes
 from .counts import Counts, totals_of
 from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
@@ -79,6 +78,7 @@ class ScviUpstream(Upstream):
     reference: str
 
     method: ClassVar[str] = "scvi"
+    title: ClassVar[str] = "scVI reference"
 
     @classmethod
     def fit(
@@ -238,40 +238,15 @@ class ScviUpstream(Upstream):
     def _network(self) -> Any:
         return scvi_model.build(self.genes, self.batches, self.params, self.weights)
 
-    def save(self, path: str | Path) -> None:
-        """Write to a file (safetensors, no pickle); :meth:`load` reads it back."""
-        params = {
-            "method": self.method,
-            "genes": self.genes.tolist(),
-            "keys": list(self.keys),
-            "batches": list(self.batches),
-            "scvi": self.params,
-            "reference": self.reference,
-        }
-        _store.save(path, KIND, self.weights, np.empty(0, str), params)
+    def _content(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        batches = {"keys": list(self.keys), "batches": list(self.batches)}
+        return self.weights, batches | {"scvi": self.params, "reference": self.reference}
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        return cls.from_stored(_store.load(path, (KIND,)), path)
-
-    @classmethod
-    def from_stored(cls, stored: _store.Stored, path: str | Path) -> Self:
-        """Return the upstream that a file holds."""
-        params = stored.params
-        if params.get("method") != cls.method:
-            raise BadValue(
-                f"Expected a saved scVI reference, found {path}, an upstream of another method "
-                f"({params.get('method')!r})."
-            )
-        return cls(
-            np.array(params["genes"], dtype=object),
-            tuple(params["keys"]),
-            tuple(params["batches"]),
-            dict(params["scvi"]),
-            stored.tensors,
-            params["reference"],
-        )
+    def _of(cls, genes: np.ndarray, stored: Stored) -> Self:
+        keys, batches, params = (stored.params[name] for name in ("keys", "batches", "scvi"))
+        reference = stored.params["reference"]
+        return cls(genes, tuple(keys), tuple(batches), dict(params), stored.tensors, reference)
 
 
 def _names(batch: pd.Series | None) -> list[str]:
