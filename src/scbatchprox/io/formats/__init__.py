@@ -19,7 +19,9 @@ from ..atomic import check_file, kind_at
 from ..damaged import naming, reading
 from .base import BLOCK_LABELS, CellFile, Encoder, Rows, Writer, check_key
 
-__all__ = ["SUFFIXES", "CellFile", "Rows", "Writer", "check_key", "kind_of", "open_cells"]
+__all__ = [
+    "SUFFIXES", "CellFile", "Rows", "WithLabels", "Writer", "check_key", "kind_of", "open_cells",
+]  # fmt: skip
 
 #: The module and class that open each kind of file; imported when needed.
 SUFFIXES = {

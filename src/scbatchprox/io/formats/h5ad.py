@@ -14,28 +14,27 @@ import os
 import secrets
 import shutil
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import pandas as pd
 from anndata.io import write_elem
 
-from ...core.checks import BATCH_KEY, some_of
-from ...errors import BadValue, InUse, Part
+from ...core.checks import some_of
+from ...errors import BadValue, InUse
 from ..atomic import replacing
 from ..locks import is_busy, share, unlock
-from .base import CellFile, Rows, Writer
-from .elements import own_group, stored_obs, stored_record, stored_rows
+from .base import Writer
+from .elements import AnnDataFile, own_group
 from .journal import JournaledFile, WatchedFile, deferred_signals, journal_of, recover
 
 __all__ = ["H5adFile", "changing", "unlocked"]
 
 
-class H5adFile(CellFile):
+class H5adFile(AnnDataFile):
     """An AnnData file in HDF5."""
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
@@ -46,7 +45,7 @@ class H5adFile(CellFile):
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
             try:
-                self._file = self._opened()
+                self.group = self._opened()
             except BaseException:
                 self._release()
                 raise
@@ -72,23 +71,8 @@ class H5adFile(CellFile):
 
     def close(self) -> None:
         """Close the file, then give up its lock."""
-        self._file.close()
+        self.group.close()
         self._release()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
-        rows = stored_rows(self._file, use_rep or self.default_rep)
-        chunks = getattr(rows, "chunks", None)
-        self.row_step = chunks[0] if chunks else 1
-        return rows
-
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
-        return stored_obs(self._file, keys, what)
-
-    def record(self, key: str) -> dict[str, Any] | None:
-        """Read ``uns[key]``, if ``obsm`` has the result."""
-        return stored_record(self._file, key)
 
     @contextmanager
     def writer(
