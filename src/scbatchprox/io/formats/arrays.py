@@ -33,7 +33,7 @@ __all__ = ["DiskRows", "NpyFile", "NpzFile", "npy_labels", "npy_writer", "scratc
 
 
 class DiskRows:
-    """An array of numbers or text that begins at some byte of an open file."""
+    """An array of numbers or text that begins at some byte of an open file, or some columns of it."""
 
     def __init__(
         self,
@@ -42,24 +42,25 @@ class DiskRows:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         fortran: bool = False,
+        columns: list[int] | None = None,
     ) -> None:
-        self.shape, self.dtype, self.ndim = shape, dtype, len(shape)
-        self._file, self.offset = file, offset
+        self.shape = shape if columns is None else (shape[0], len(columns))
+        self.dtype, self.ndim = dtype, len(shape)
+        self._file, self.offset, self._stored, self._columns = file, offset, shape, columns
         self._by_column = fortran and self.ndim == 2
         self._lock = Lock()
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         lo, hi, step = rows.indices(self.shape[0])
         assert step == 1
-        block = np.empty(
-            (max(0, hi - lo), *self.shape[1:]), self.dtype, "F" if self._by_column else "C"
-        )
+        shape, order = (max(0, hi - lo), *self._stored[1:]), "F" if self._by_column else "C"
+        block = np.empty(shape, self.dtype, order)  # type: ignore[call-overload]
         if self._by_column:
             for j, column in enumerate(block.T):
                 self._read(j * self.shape[0] + lo, column)
         else:
-            self._read(lo * math.prod(self.shape[1:]), block)
-        return block
+            self._read(lo * math.prod(shape[1:]), block)
+        return block if self.shape == self._stored else block[:, self._columns]
 
     def close(self) -> None:
         """Close the file."""
@@ -178,9 +179,6 @@ class _NpyWriter(Writer):
         assert lo == self._next, "rows come in order"
         self._next += len(block)
         self._file.write(np.ascontiguousarray(block, self._dtype).data)
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """Ignore the record: the file cannot hold it."""
 
 
 class NpzFile(CellFile):
