@@ -7,7 +7,7 @@ import pytest
 
 from data import make_cells
 from scbatchprox import BatchProx, diagnose, refine, report
-from scbatchprox.cells.modality import find_embedding
+from scbatchprox.cells.keys import find_embedding
 from scbatchprox.errors import BadKey, BadType
 
 pytestmark = [

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cells.dask import cells_of, check_cells, in_memory, is_lazy
-from ..cells.keys import as_keys, batch_labels
-from ..cells.modality import find_embedding
+from ..cells.keys import as_keys, batch_labels, find_embedding
 from ..core.labels import Labels, population_labels
 from ..core.tensors import like
 from ..diagnosis.table import look

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils.validation import check_is_fitted
 
 from ..cells import dask as lazy
-from ..cells.keys import batch_labels
-from ..cells.modality import find_embedding
+from ..cells.keys import batch_labels, find_embedding
 from ..core.checks import check_array_like, comes_from
 from ..core.labels import Labels
 from ..diagnosis.table import diagnosis

@@ -1,11 +1,17 @@
-"""The cells of a file, read a few chunks at a time: in this process or on a Dask cluster."""
+"""The cells of a file, read a few chunks at a time: in this process, or on a Dask cluster.
+
+On a cluster each worker reads its own rows, and one process writes the result in order.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,16 +23,22 @@ from ..core.checks import nonfinite_error
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.sampling import Drawing, Sample
-from ..errors import BadValue, NotFinite
+from ..errors import BadValue, MissingExtra, NotFinite
+from ..io.formats import kind_of, open_cells
 from ..kernels.arrays import Ints
 from ..kernels.blocks import native
+from ..kernels.threads import get_num_threads
 from ..progress import Progress
-from . import cluster as on_cluster
 from . import dask as lazy
 from .file import Job
 from .memory import MemoryCells, Sampled
 
 __all__ = ["ClusterCells", "LocalCells", "connection", "source_of"]
+
+#: Blocks per worker that are computed ahead of the one being written.
+BLOCKS_AHEAD = 2
+#: Kinds of files of which several processes can read rows.
+ON_WORKERS = (".h5ad", ".zarr", ".npy")
 
 
 @dataclass(frozen=True)
@@ -140,14 +152,52 @@ class ClusterCells(lazy.DaskCells):
     def mapped(
         self, adapter: Adapter, verb: str, labels: Labels
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the mapped rows, chunk by chunk and in order."""
+        """Yield the mapped rows, chunk by chunk and in order; a few are computed ahead."""
         result = getattr(lazy.LazyAdapter(adapter), verb)(self.Z, labels)
-        return on_cluster.blocks_in_order(self.client, result)
+        starts = np.concatenate([[0], np.cumsum(result.chunks[0])])
+        waiting = deque(zip(starts, result.to_delayed().ravel(), strict=False))
+        running: deque[tuple[int, Any]] = deque()
+        most = BLOCKS_AHEAD * max(1, len(self.client.ncores()))
+        while waiting or running:
+            while waiting and len(running) < most:
+                lo, block = waiting.popleft()
+                running.append((int(lo), self.client.compute(block)))
+            lo, future = running.popleft()
+            yield lo, future.result()
 
 
-def connection(cluster: str | None) -> AbstractContextManager[Any]:
-    """Open a client of a Dask cluster; ``None`` to work in this process."""
-    return nullcontext() if cluster is None else on_cluster.connected(cluster)
+@contextmanager
+def connection(cluster: str | None) -> Iterator[Any]:
+    """Yield a client of the cluster at an address, or of one started on this machine (``"local"``).
+
+    ``None`` is to work in this process.
+    """
+    if cluster is None:
+        yield None
+        return
+    distributed = _module("distributed")
+    if cluster == "local":
+        # One process per core, not threads: reading HDF5 holds a lock that other threads wait for.
+        with (
+            distributed.LocalCluster(
+                n_workers=get_num_threads(),
+                threads_per_worker=1,
+                env={"NUMBA_NUM_THREADS": "1"},
+                dashboard_address=":0",
+                silence_logs=logging.CRITICAL,  # errors on a worker are raised here as well
+            ) as local,
+            distributed.Client(local) as client,
+        ):
+            yield client
+        return
+    try:
+        client = distributed.Client(cluster, timeout=10)
+    except (OSError, ValueError) as error:
+        raise BadValue(
+            f"Expected a Dask scheduler at {cluster}, found none that answers ({error})."
+        ) from None
+    with client:
+        yield client
 
 
 def source_of(
@@ -161,5 +211,35 @@ def source_of(
             f"Expected an embedding that can be read in parts on a cluster, found one in "
             f"{job.file.path.name} that must be read as a whole."
         )
-    Z = on_cluster.lazy_rows(job.file.path, job.use_rep, job.rows.shape, job.rows.dtype, job.step)
-    return ClusterCells(Z, job.labels, client, progress)
+    return ClusterCells(_lazy_rows(job), job.labels, client, progress)
+
+
+def _lazy_rows(job: Job) -> Any:
+    """Return the embedding of a job as a Dask array; each worker reads its own blocks."""
+    path, dtype, step = job.file.path, job.rows.dtype, job.step
+    if kind_of(path) not in ON_WORKERS:
+        raise BadValue(
+            f"Expected a file that can be read in parts on a cluster (.h5ad, .zarr or .npy), found "
+            f"{path.name}."
+        )
+    n, d = job.rows.shape
+    starts = range(0, n, step)
+    sizes = tuple(min(step, n - lo) for lo in starts)
+    first_rows = _module("dask.array").from_array(np.array(starts)[:, None], chunks=(1, 1))
+    return first_rows.map_blocks(
+        _read, str(path.resolve()), job.use_rep, step, dtype=dtype, chunks=(sizes, (d,)),
+        meta=np.empty((0, 0), dtype),
+    )  # fmt: skip
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingExtra("dask and distributed to work on a cluster", "dask") from None
+
+
+def _read(start: np.ndarray, path: str, use_rep: str | None, step: int) -> Any:
+    lo = int(start[0, 0])
+    with open_cells(path, worker=True) as file:
+        return file.embedding(use_rep)[lo : lo + step]
