@@ -188,11 +188,7 @@ class TestSurgery:
         assert found.report.missing == tuple(f"gene{g}" for g in range(5))
         assert "35 of the reference's 40 genes were found; the other 5" in str(found.report)
         assert "filled with zeros" in str(found.report)
-        from scbatchprox.upstream import scvi_model
-
-        model = scvi_model.build(
-            reference.genes, reference.batches, reference.params, reference.weights
-        )
+        model = reference._network()
         padded = scvi.model.SCVI.prepare_query_anndata(adata.copy(), model, inplace=False)
         np.testing.assert_array_equal(found.Z, reference.embed(padded).Z)
         assert padded.var_names.tolist() == reference.genes.tolist()

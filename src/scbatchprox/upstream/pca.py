@@ -31,10 +31,10 @@ from ..errors import BadValue
 from ..io.store import Stored
 from ..kernels.arrays import Floats, Ints
 from .base import Upstream, digest
-from .choice import chosen_genes
 from .components import N_COMPONENTS, N_HVGS, TARGET_SUM, log_normalised, principal_components
 from .counts import Counts, totals_of
 from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
+from .sums import chosen_genes
 
 __all__ = ["PCAUpstream"]
 
