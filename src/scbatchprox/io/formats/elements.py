@@ -23,7 +23,7 @@ from anndata.io import read_elem, sparse_dataset
 from ...core.checks import BATCH_KEY, absent_embedding, require_columns
 from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
-from .base import BLOCK_LABELS, CellFile, Encoder, Rows
+from . import BLOCK_LABELS, CellFile, Encoder, Rows
 
 __all__ = [
     "AnnDataFile", "check_stored", "child", "group_in", "own_group", "parts_of", "stored_obs", "stored_rows",

@@ -27,7 +27,7 @@ from ...core.checks import some_of
 from ...errors import BadValue, InUse
 from ..atomic import replacing
 from ..locks import is_busy, share, unlock
-from .base import Writer
+from . import Writer
 from .elements import AnnDataFile, own_group
 from .journal import JournaledFile, WatchedFile, deferred_signals, journal_of, recover
 
@@ -41,7 +41,7 @@ class H5adFile(AnnDataFile):
         super().__init__(path, worker=worker)
         try:
             handle = os.open(path, os.O_RDONLY) if worker else _shared(path)
-            self._handle, self._read = handle, os.fstat(handle)
+            self._handle, self.state = handle, os.fstat(handle)
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
             try:
@@ -60,7 +60,7 @@ class H5adFile(AnnDataFile):
             _check_no_writer(self.path)
         file = unlocked(self.path)
         problem = None
-        if not os.path.samestat(os.stat(self.path), self._read):
+        if not os.path.samestat(os.stat(self.path), self.state):
             problem = f"{self.path}, which was replaced while it was opened; try again"
         elif "obs" not in file:
             problem = f"{self.path} without obs; available: {some_of(file)}"
@@ -82,7 +82,7 @@ class H5adFile(AnnDataFile):
         if out is None:
             self._release()
             try:
-                with _open_in(JournaledFile(self.path, self._read)) as (file, check):
+                with _open_in(JournaledFile(self.path, self.state)) as (file, check):
                     yield _H5adWriter(file, key, shape, dtype, check)
             finally:
                 self.close()  # it has no lock any more, so nothing may be read

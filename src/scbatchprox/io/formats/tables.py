@@ -35,8 +35,8 @@ from ...core.checks import BATCH_KEY, some_of
 from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
 from ..damaged import check_fits, damaged, reading
+from . import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 from .arrays import DiskRows, scratch_file
-from .base import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 
 __all__ = ["ParquetFile", "TextFile"]
 
@@ -71,12 +71,7 @@ class Table(CellFile):
 
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns as labels."""
-        absent = [key for key in keys if key not in self.columns]
-        if absent:
-            raise BadKey(
-                "Expected ", what, f" among the columns of {self.path.name}, found no "
-                f"{some_of(absent)}; available: {some_of(self.columns, most=20)}.",
-            )  # fmt: skip
+        self.require(keys, self.columns, "columns", what)
         self.exclude(keys)
         return self._labels(keys)
 

@@ -19,8 +19,7 @@ from ...errors import BadValue, InUse, Part
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
-from . import zarr_folder
-from .base import Rows, Writer
+from . import Rows, Writer, zarr_folder
 from .elements import AnnDataFile, child, parts_of
 from .journal import deferred_signals
 from .zarr_folder import discard as _remove
