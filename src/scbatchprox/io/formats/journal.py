@@ -346,7 +346,7 @@ class JournaledFile(WatchedFile):
         """Write to memory before the end of the old content, and to the file after it."""
         below = max(0, min(len(view), self._old_end - at))
         self._change_pages(at, view[:below])
-        super()._put(view[below:], at + below)
+        _write_all(self._fd, view[below:], at + below)
 
     def truncate(self, size: int | None = None) -> int:
         """Set the end of the content; the old content is never cut."""
