@@ -30,14 +30,7 @@ from ..errors import BadValue, MissingExtra
 from ..io.store import Stored
 from .base import Upstream, digest
 from .counts import Counts, totals_of
-from .genes import (
-    MIN_SHARED,
-    GeneReport,
-    check_distinct,
-    check_positive,
-    positions,
-    require_shared,
-)
+from .genes import MIN_SHARED, GeneReport, check_distinct, check_positive, positions, require_shared
 from .sums import chosen_genes
 
 __all__ = ["ScviUpstream"]
