@@ -38,7 +38,7 @@ class ZarrFile(AnnDataFile):
         if not worker:
             zarr_folder.settle(path)
         try:
-            self.group = zarr.open_group(zarr_folder.RegularFiles(path, read_only=True), mode="r")
+            self.group = zarr_folder.opened(path)
         except Exception as error:
             # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(

@@ -47,8 +47,8 @@ from .elements import parts_of
 from .journal import deferred_signals
 
 __all__ = [
-    "RegularFiles", "begin", "check_index", "check_store_place", "copy_store", "discard", "finish",
-    "move_in", "put", "ready_of", "restore", "settle", "state", "sweep", "write_record",
+    "begin", "check_index", "check_store_place", "copy_store", "discard", "finish", "move_in", "opened",
+    "put", "ready_of", "restore", "settle", "state", "sweep", "write_record",
 ]  # fmt: skip
 
 #: Errors that mean: this system, or this file system, has no such step. Some containers answer EPERM.
@@ -478,10 +478,14 @@ def _put_aside(target: Path, aside: Path) -> None:
         os.rename(target, aside)
 
 
+def opened(store: Path, **how: Any) -> Any:
+    """Open the group of a store for reading."""
+    return zarr.open_group(RegularFiles(store, read_only=True), mode="r", **how)
+
+
 def _has_index(store: Path) -> bool:
     """Whether a store has an index: consolidated metadata of all its arrays."""
-    group = zarr.open_group(RegularFiles(store, read_only=True), mode="r")
-    return group.metadata.consolidated_metadata is not None
+    return opened(store).metadata.consolidated_metadata is not None
 
 
 def check_index(store: Path, source: Path | None = None) -> None:
@@ -495,12 +499,7 @@ def check_index(store: Path, source: Path | None = None) -> None:
             warnings.filterwarnings("ignore", "Object at .* is not recognized")
             by_index, there = (
                 {name for name, _ in group.members(max_depth=None)}
-                for group in (
-                    zarr.open_group(RegularFiles(store, read_only=True), mode="r"),
-                    zarr.open_group(
-                        RegularFiles(store, read_only=True), mode="r", use_consolidated=False
-                    ),
-                )
+                for group in (opened(store), opened(store, use_consolidated=False))
             )
         if by_index != there:
             raise BadValue(
