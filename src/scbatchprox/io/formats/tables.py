@@ -149,22 +149,16 @@ class Table(CellFile):
     ) -> AbstractContextManager[Writer]:
         """Open a writer of a copy with new coordinates at ``path``, which is later moved."""
 
-    def _counts_rows(self, name: str) -> bool:
-        """Whether a column of numbers is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
+    def _is_id(self, name: str) -> bool:
+        """Whether a column of numbers has a name of cells, or is 0, 1, 2, ... or 1, 2, 3, ..."""
+        if name.lower() in ID_NAMES:
+            return True
         rows = self.rows_of([name])
         n, first = rows.shape[0], rows[0:1][0, 0]
-        return (
-            n > 1
-            and first in (0, 1)
-            and all(
-                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
-                for lo in range(0, n, BLOCK_LABELS)
-                for block in [rows[lo : lo + BLOCK_LABELS]]
-            )
-        )
-
-    def _is_id(self, name: str) -> bool:
-        return name.lower() in ID_NAMES or self._counts_rows(name)
+        if n == 1 or first not in (0, 1):
+            return False
+        blocks = (slice(lo, min(n, lo + BLOCK_LABELS)) for lo in range(0, n, BLOCK_LABELS))
+        return all(np.array_equal(rows[at][:, 0], first + np.r_[at]) for at in blocks)
 
     def _check_columns(self) -> None:
         repeated = [name for name, n in Counter(self.columns).items() if n > 1]
