@@ -78,34 +78,29 @@ def stored_rows(group: Any, use_rep: str) -> Rows:
     """Return the rows of an embedding in an AnnData group of HDF5 or zarr."""
     path = path_of(group)
     with reading(path):
-        return _rows(group, use_rep, path)
-
-
-def _rows(group: Any, use_rep: str, path: Path) -> Rows:
-    obsm = group_in(group, "obsm")
-    element = child(obsm, use_rep, None)
-    if element is None and use_rep == "X":
-        element = child(group, "X", None)
-    if element is None:
-        raise absent_embedding(use_rep, obsm)
-    kind = element.attrs.get("encoding-type", "array")
-    if kind in ("csr_matrix", "csc_matrix"):
-        check_stored(element, use_rep)
-        rows = sparse_dataset(element)
+        obsm = group_in(group, "obsm")
+        element = child(obsm, use_rep, None)
+        if element is None and use_rep == "X":
+            element = child(group, "X", None)
+        if element is None:
+            raise absent_embedding(use_rep, obsm)
+        kind = element.attrs.get("encoding-type", "array")
+        sparse = kind in ("csr_matrix", "csc_matrix")
+        check_stored(element, use_rep, whole=sparse or kind == "dataframe")
+        if kind == "dataframe":
+            return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+        # Not before the check: to know the shape of a virtual array other files are opened.
+        shape = getattr(element, "shape", None)
+        if not sparse and len(shape or ()) != 2:
+            raise BadValue(
+                f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
+                f"{shape}."
+            )
+        rows = sparse_dataset(element) if sparse else element
         # Single rows of a column-compressed matrix cannot be read.
         return (
-            StoredRows(rows, path) if kind == "csr_matrix" else _checked(rows.to_memory()).tocsr()
+            _checked(rows.to_memory()).tocsr() if kind == "csc_matrix" else StoredRows(rows, path)
         )
-    if kind == "dataframe":
-        check_stored(element, use_rep)
-        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
-    check_stored(element, use_rep, whole=False)
-    if len(getattr(element, "shape", None) or ()) != 2:
-        raise BadValue(
-            f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
-            f"{getattr(element, 'shape', None)}."
-        )
-    return StoredRows(element, path)
 
 
 def stored_obs(group: Any, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
