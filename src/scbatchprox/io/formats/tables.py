@@ -610,25 +610,26 @@ class ParquetRows:
     def __getitem__(self, rows: slice) -> np.ndarray:
         lo, hi, _ = rows.indices(self.shape[0])
         block = np.empty((max(0, hi - lo), self.shape[1]), self.dtype)
-        if len(block):
-            for j, column in enumerate(self.table(lo, hi).columns):
-                block[:, j] = column.to_numpy()
+        done = 0
+        for part in self.parts(lo, lo + len(block)):
+            for j, column in enumerate(part.columns):
+                block[done : done + len(part), j] = column.to_numpy(zero_copy_only=False)
+            done += len(part)
         return block
 
-    def table(self, lo: int, hi: int) -> Any:
-        """Read some rows as a table."""
+    def parts(self, lo: int, hi: int) -> Iterator[Any]:
+        """Yield some rows as batches."""
         if lo != self._next:
             self._batches, self._rest = self._file.batches(self._names, lo, STEP_ROWS), None
-        parts, n = [], hi - lo
-        while n:
+        self._next = lo
+        while self._next < hi:
             batch = self._rest or next(self._batches, None)
             if batch is None:
-                raise damaged(self._file.path, f"it ends {n:,} rows too early")
-            parts.append(batch.slice(0, n))
-            n -= len(parts[-1])
-            self._rest = batch.slice(len(parts[-1]))
-        self._next = hi
-        return self._file.pa.Table.from_batches(parts)
+                raise damaged(self._file.path, f"it ends {hi - self._next:,} rows too early")
+            part = batch.slice(0, hi - self._next)
+            self._next += len(part)
+            self._rest = batch.slice(len(part))
+            yield part
 
 
 class _ParquetWriter(Writer):
@@ -665,7 +666,8 @@ class _ParquetWriter(Writer):
         }
         if self._others:
             # Every batch may have its own dictionary of categories.
-            others = self._source.table(self._done, self._done + n).unify_dictionaries()
+            parts = list(self._source.parts(self._done, self._done + n))
+            others = self._pa.Table.from_batches(parts).unify_dictionaries()
             columns |= {name: others.column(name) for name in self._others}
         self._done += n
         group = [columns[name] for name in schema.names]
