@@ -43,6 +43,12 @@ def write(adata, path, kind, **options):
         zarr.consolidate_metadata(path)
 
 
+def journal_of(path):
+    """The journal of a file during a commit: beside the file itself, not beside a link."""
+    path = path.resolve()
+    return path.with_name(f".{path.name}.journal")
+
+
 def read(path):
     return ad.read_zarr(path) if path.suffix == ".zarr" else ad.read_h5ad(path)
 

@@ -31,5 +31,5 @@ def with_pca(name: str, adata: ad.AnnData, n_components: int) -> tuple[ad.AnnDat
     # In double precision, since the solver iterates to the precision of its input.
     matrix = sp.csr_matrix(check_embedding(values), dtype="float64")
     n_dims = min(n_components, matrix.shape[0] - 1, matrix.shape[1] - 1)
-    adata.obsm["X_pca"] = principal_components(matrix, n_dims).scores
+    adata.obsm["X_pca"] = principal_components(matrix, n_dims)[0]
     return adata, f"{n_dims} principal components of its {rep or 'X'} ({matrix.shape[1]:,} columns)"

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shutil
 import struct
 import warnings
 import zipfile
@@ -14,13 +15,13 @@ import pytest
 import zarr
 from numpy.lib import format as npy
 
-from anndata_files import make, write
+from anndata_files import journal_of, make, write
 from command_line import run
 from model_files import edited
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.atlas import Atlas
 from scbatchprox.atlas.folder import checksum
-from scbatchprox.io.formats import arrays, journal, tables
+from scbatchprox.io.formats import tables
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:zarr v3 autosharding:UserWarning"),
@@ -222,7 +223,7 @@ def test_npz_members_that_share_their_bytes(tmp_path):
 def test_npz_that_does_not_fit(tmp_path, monkeypatch):
     """Honest, but packed a thousand times: refused by what the disk has, where it is unpacked."""
     usage = namedtuple("usage", "free")(10**8)
-    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     npz(tmp_path / "cells.npz", {"X": header((5 * 10**6, 3)) + bytes(12 * 10**7), "batch": LABELS})
     check_refused(
         tmp_path / "cells.npz", "0.1 GB of free disk in .* to unpack cells.npz", use_rep="X"
@@ -265,7 +266,7 @@ def test_journal_that_was_cut(h5ad, cut):
     """The page of a cut journal was written wherever its offset said, even behind the end of the file."""
     before = h5ad.read_bytes()
     entry = struct.pack("<QI", 2**40, 64) + b"x" * 128
-    journal.journal_of(h5ad).write_bytes((journal.MAGIC_1 + entry)[:-cut])
+    journal_of(h5ad).write_bytes((b"scbatchprox journal 1\n" + entry)[:-cut])
     check_refused(h5ad, "journal")
     assert h5ad.read_bytes() == before
 

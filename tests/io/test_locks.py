@@ -18,7 +18,6 @@ from research.experiments.journal import Journal
 from scbatchprox import Atlas, BatchProx, refine_file
 from scbatchprox.errors import InputError, InUse
 from scbatchprox.io import locks
-from scbatchprox.io.locks import lock, locked, locked_by, unlock
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -65,12 +64,12 @@ HOLD = "from pathlib import Path; from scbatchprox.io.locks import lock; lock(Pa
 def test_one_writer(path):
     before = path.read_text() if path.is_file() else None
     with (
-        locked(path),
+        locks.locked(path),
         pytest.raises(InUse, match="in use elsewhere; try again later"),
-        locked(path),
+        locks.locked(path),
     ):
         pass
-    with locked(path):
+    with locks.locked(path):
         pass
     assert os.listdir(path.parent) == ["cells"]  # no file is left beside the user's
     assert before is None or path.read_text() == before
@@ -79,22 +78,22 @@ def test_one_writer(path):
 def test_a_killed_process_holds_no_lock(path):
     process = waiting(HOLD, path)
     try:
-        with pytest.raises(InUse), locked(path):
+        with pytest.raises(InUse), locks.locked(path):
             pass
     finally:
         kill(process)
-    with locked(path):
+    with locks.locked(path):
         pass
 
 
 def test_a_forked_process_does_not_keep_the_lock(path):
     go = multiprocessing.get_context("fork").Event()
-    handle = lock(path)
+    handle = locks.lock(path)
     child = multiprocessing.get_context("fork").Process(target=go.wait, args=(60,))
     child.start()
     try:
-        unlock(handle)
-        with locked(path):
+        locks.unlock(handle)
+        with locks.locked(path):
             pass
     finally:
         go.set()
@@ -106,10 +105,10 @@ def test_locks_work_together_with_version_0_1_0(path):
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     handle = os.open(path, flags)
     try:
-        with locked(path), pytest.raises(BlockingIOError):
+        with locks.locked(path), pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(InUse), locked(path):
+        with pytest.raises(InUse), locks.locked(path):
             pass
     finally:
         os.close(handle)
@@ -179,9 +178,9 @@ def test_a_folder_on_nfs_has_a_lock_file(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "cells.zarr")
     monkeypatch.setattr(fcntl, "flock", nfs_flock)
     with (
-        locked(tmp_path / "cells.zarr"),
+        locks.locked(tmp_path / "cells.zarr"),
         pytest.raises(InUse, match="link"),
-        locked(tmp_path / "link"),
+        locks.locked(tmp_path / "link"),
     ):
         pass
     assert sorted(os.listdir(tmp_path)) == [".cells.zarr.lock", "cells.zarr", "link"]
@@ -190,17 +189,17 @@ def test_a_folder_on_nfs_has_a_lock_file(tmp_path, monkeypatch):
 def test_windows_uses_a_lock_file(path, monkeypatch):
     """Its locks exclude readers, so the data itself is never locked."""
     monkeypatch.setattr(locks, "_WINDOWS", True)
-    with locked(path), pytest.raises(InUse, match=str(path)), locked(path):
+    with locks.locked(path), pytest.raises(InUse, match=str(path)), locks.locked(path):
         pass
     assert sorted(os.listdir(path.parent)) == [".cells.lock", "cells"]
 
 
 def test_a_lock_file_is_not_emptied(tmp_path):
     (tmp_path / "lock").write_text("kept")
-    with locked_by(tmp_path / "lock", "the atlas"):
+    with locks.locked_by(tmp_path / "lock", "the atlas"):
         with (
             pytest.raises(InUse, match="Expected the atlas"),
-            locked_by(tmp_path / "lock", "the atlas"),
+            locks.locked_by(tmp_path / "lock", "the atlas"),
         ):
             pass
         with pytest.raises(filelock.Timeout):  # in any version of filelock

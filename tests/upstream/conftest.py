@@ -16,6 +16,16 @@ def cells():
     return cells
 
 
+@pytest.fixture
+def rows_at_a_time(monkeypatch):
+    """Read counts in blocks of a few rows."""
+
+    def read(n, n_genes=80):
+        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * n_genes * n)
+
+    return read
+
+
 @pytest.fixture(scope="module")
 def first(cells):
     return cells[cells.obs["batch"] != "c"].copy()

@@ -110,8 +110,8 @@ class TestBadInput:
         with pytest.raises(ValueError, match=sentence):
             PCAUpstream.fit(adata, n_components=2, genes="all")
 
-    def test_rows_are_counted_over_blocks(self, new, pca, monkeypatch):
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 80 * 2)
+    def test_rows_are_counted_over_blocks(self, new, pca, rows_at_a_time):
+        rows_at_a_time(2)
         with pytest.raises(ValueError, match="in row 2, gene 'gene5'"):
             pca.embed(with_value(new.copy(), -3))
         with pytest.raises(ValueError, match="in 1 cells, the first in row 9"):

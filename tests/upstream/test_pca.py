@@ -81,9 +81,9 @@ class TestProjection:
         np.testing.assert_array_equal(found.Z, pca.embed(new).Z)
         assert found.report.missing == ()
 
-    def test_blocks_do_not_matter(self, new, pca, monkeypatch):
+    def test_blocks_do_not_matter(self, new, pca, rows_at_a_time):
         expected = pca.embed(new).Z
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 80 * 7)
+        rows_at_a_time(7)
         np.testing.assert_array_equal(pca.embed(new).Z, expected)
         np.testing.assert_array_equal(pca.embed(with_counts(new, new.X.toarray())).Z, expected)
 
@@ -95,8 +95,8 @@ class TestProjection:
         np.testing.assert_array_equal(pca.embed(adata, layer="counts").Z, expected)
 
     @pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
-    def test_backed_and_lazy(self, new, pca, tmp_path, monkeypatch, kind):
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 80 * 50)
+    def test_backed_and_lazy(self, new, pca, tmp_path, rows_at_a_time, kind):
+        rows_at_a_time(50)
         X = {"csr": new.X, "csc": new.X.tocsc(), "dense": new.X.toarray()}[kind]
         with_counts(new, X).write_h5ad(tmp_path / "new.h5ad")
         backed = ad.read_h5ad(tmp_path / "new.h5ad", backed="r")

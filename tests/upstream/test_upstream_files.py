@@ -81,8 +81,8 @@ def suffix(request):
 
 class TestOnDisk:
     @pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
-    def test_file_is_embedded_in_blocks(self, new, pca, tmp_path, suffix, kind, monkeypatch):
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 80 * 7)
+    def test_file_is_embedded_in_blocks(self, new, pca, tmp_path, suffix, kind, rows_at_a_time):
+        rows_at_a_time(7)
         X = {"csr": new.X, "csc": new.X.tocsc(), "dense": new.X.toarray()}[kind]
         adata = with_counts(new[:, 4:], X[:, 4:])
         path = store(adata, tmp_path / f"new{suffix}")
@@ -125,8 +125,8 @@ class TestOnDisk:
         assert restore(path).obsm["X_mine"].shape == (120, 4)
         np.testing.assert_array_equal(restore(path).obsm["X_pca"], theirs)
 
-    def test_bad_counts_leave_the_file_as_it_was(self, new, pca, tmp_path, monkeypatch):
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 80 * 7)
+    def test_bad_counts_leave_the_file_as_it_was(self, new, pca, tmp_path, rows_at_a_time):
+        rows_at_a_time(7)
         path = store(without_counts(new, [100]), tmp_path / "new.h5ad")
         before = path.read_bytes()
         with pytest.raises(ValueError, match="the first in row 100"):

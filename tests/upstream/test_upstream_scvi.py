@@ -91,7 +91,7 @@ class TestReference:
         other = ScviUpstream.fit(adata, "batch", n_latent=4, max_epochs=3, seed=1)
         assert other.fingerprint != reference.fingerprint
 
-    def test_order_storage_and_blocks_do_not_matter(self, reference, cells, monkeypatch):
+    def test_order_storage_and_blocks_do_not_matter(self, reference, cells, rows_at_a_time):
         adata = reference_of(cells, "b")
         expected = reference.embed(adata).Z
         extra = ad.AnnData(
@@ -99,7 +99,7 @@ class TestReference:
         )
         other = ad.concat([extra, adata[:, ::-1]], axis=1, merge="same")
         np.testing.assert_allclose(reference.embed(other).Z, expected, atol=1e-6)
-        monkeypatch.setattr("scbatchprox.upstream.counts.BLOCK_BYTES", 8 * 40 * 10)
+        rows_at_a_time(10, n_genes=40)
         np.testing.assert_allclose(reference.embed(adata).Z, expected, atol=1e-6)
 
     def test_file(self, grown, cells, tmp_path):
@@ -188,11 +188,7 @@ class TestSurgery:
         assert found.report.missing == tuple(f"gene{g}" for g in range(5))
         assert "35 of the reference's 40 genes were found; the other 5" in str(found.report)
         assert "filled with zeros" in str(found.report)
-        from scbatchprox.upstream import scvi_model
-
-        model = scvi_model.build(
-            reference.genes, reference.batches, reference.params, reference.weights
-        )
+        model = reference._network()
         padded = scvi.model.SCVI.prepare_query_anndata(adata.copy(), model, inplace=False)
         np.testing.assert_array_equal(found.Z, reference.embed(padded).Z)
         assert padded.var_names.tolist() == reference.genes.tolist()

@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..cells.dask import cells_of, check_cells, in_memory, is_lazy
-from ..cells.keys import as_keys, as_names, batch_labels
-from ..cells.modality import find_embedding
+from ..cells.keys import as_keys, as_names, batch_labels, find_embedding
 from ..core.checks import check_array_like, comes_from, like, require_columns, some_of
 from ..core.labels import Labels, column_labels, population_labels
 from ..diagnosis.table import diagnosis, look

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -25,19 +25,12 @@ from ..core.solvers import Solver
 from ..errors import BadValue, NotFinite, Parameter
 from ..kernels.arrays import Ints
 from ..kernels.blocks import output_dtype
-from .memory import MemoryCells
+from .memory import MemoryCells, Sampled
 
 __all__ = [
-    "DaskCells",
-    "LazyAdapter",
-    "adapter_for",
-    "cells_of",
-    "check_cells",
-    "check_supported",
-    "in_memory",
+    "DaskCells", "LazyAdapter", "adapter_for", "cells_of", "check_cells", "check_supported", "in_memory",
     "is_lazy",
-    "moments",
-]
+]  # fmt: skip
 
 #: Results that one task of the tree merges: large enough for few tasks, small enough for a tree.
 FAN_IN = 8
@@ -94,36 +87,32 @@ def _check_no_out(out: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class DaskCells:
-    """Cells in a Dask array, with their batches."""
+class DaskCells(Sampled):
+    """Cells in a Dask array that :func:`check_cells` has checked, with their batches."""
 
     Z: Any
     labels: Labels
-    _samples: dict[tuple[bytes, int], Sample] = field(default_factory=dict, repr=False)
 
     def by_batch(self) -> list[DaskCells]:
         """All cells at once: one part per batch would read every block once per batch."""
         return [self]
 
-    def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
-        key = most.tobytes(), seed
-        if key not in self._samples:  # a fit and its diagnosis look at the same cells
-            draw = _tree(
-                _block_draw, partial(_join_draws, most), self.Z, self.labels, most=most, seed=seed
-            )
-            (found,) = _dask().compute(draw)
-            take = lambda rows: self.Z[rows].compute()  # noqa: E731
-            self._samples[key] = found.sample(self.labels, most, take)
-        return self._samples[key]
-
-    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`."""
-        return self.sample(most, seed)
+    def _drawn(self, most: Ints, seed: int) -> Sample:
+        join = partial(Draw.joined, most=most)
+        (found,) = _dask().compute(_tree(Draw.of, join, self.Z, self.labels, most=most, seed=seed))
+        sample: Sample = found.sample(self.labels, most, lambda rows: self.Z[rows].compute())
+        return sample
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
         """Moments of the batches, of other groups, or of the cells around each anchor."""
-        return moments(self.Z, self.labels, by)
+        if isinstance(by, Anchors):
+            codes, names = self.labels.within(by.batches), np.arange(by.batch.size)
+            tree = moments_tree(self.Z, codes, by)
+        else:
+            groups = self.labels if by is None else by
+            tree, names = moments_tree(self.Z, groups, grouped=by is not None), groups.batches
+        (total,) = _dask().compute(tree)
+        return Moments.per_batch(names[total.batches], total.n, total.mean, total.m2)
 
     def mapped(
         self, adapter: Adapter, verb: str, labels: Labels
@@ -141,30 +130,21 @@ def cells_of(Z: Any, labels: Labels) -> MemoryCells | DaskCells:
     return DaskCells(Z, labels) if is_lazy(Z) else MemoryCells(Z, labels)
 
 
-def moments(Z: Any, labels: Labels, by: Labels | Anchors | None = None) -> Moments:
-    """Compute the moments of a Dask array that :func:`check_cells` has checked, on the active scheduler."""
-    if isinstance(by, Anchors):
-        tree, names = moments_tree(Z, labels.within(by.batches), by), np.arange(by.batch.size)
-    else:
-        groups = labels if by is None else by
-        tree, names = moments_tree(Z, groups, grouped=by is not None), groups.batches
-    (total,) = _dask().compute(tree)
-    return Moments.per_batch(names[total.batches], total.n, total.mean, total.m2)
-
-
 def moments_tree(
     Z: Any, labels: Labels, anchors: Anchors | None = None, grouped: bool = False
 ) -> Any:
     """Return the moments, not yet computed, with integer codes as batches."""
     # A separate task: the anchors are sent to each worker once, not with every block.
     sent = {"anchors": _dask().delayed(anchors, pure=True, traverse=False)} if anchors else {}
-    return _tree(_block_moments, _merge, Z, labels, grouped=grouped, **sent)
+    merge = partial(reduce, Moments.merge)
+    return _tree(_moments_of, merge, Z, labels, grouped=grouped, **sent)
 
 
-def _tree(block: Any, merge: Any, Z: Any, labels: Labels, **options: Any) -> Any:
-    """Return the results of ``block`` for all blocks of rows, merged along a tree; not yet computed."""
+def _tree(result: Any, join: Any, Z: Any, labels: Labels, **options: Any) -> Any:
+    """Return the results of all blocks of rows, joined along a tree; not yet computed."""
+    merge = partial(_joined, join)
     tree = _dask().array.reduction(
-        _map_blocks(block, Z, labels, dtype=object, chunks=(1, 1), **options),
+        _map_blocks(result, Z, labels, dtype=object, chunks=(1, 1), **options),
         chunk=_identity,
         combine=merge,
         aggregate=merge,
@@ -211,7 +191,7 @@ class LazyAdapter:
         # A separate task: the adapter is sent to each worker once, not with every block.
         adapter = _dask().delayed(self.adapter, pure=True, traverse=False)
         return _map_blocks(
-            _block_apply, Z, labels, dtype=output_dtype(Z), adapter=adapter, verb=verb
+            _applied, Z, labels, dtype=one.dtype, empty=one[:0], adapter=adapter, verb=verb
         )
 
 
@@ -228,76 +208,53 @@ def _dask() -> Any:
     return dask
 
 
-def _map_blocks(block: Any, Z: Any, labels: Labels, *, dtype: Any, **options: Any) -> Any:
-    """Call ``block(rows of Z, their codes, **options)`` for every block, lazily."""
+def _map_blocks(
+    result: Any, Z: Any, labels: Labels, *, dtype: Any, empty: Any = None, **options: Any
+) -> Any:
+    """Call ``result(rows of Z, their codes, **options)`` for every block, lazily.
+
+    A block without rows has the result ``empty``.
+    """
     da = _dask().array
     # The smallest sufficient integer type, because codes are most of a graph's size.
     codes = labels.codes.astype(np.min_scalar_type(labels.batches.size - 1))[:, None]
     codes = da.from_array(codes, chunks=(Z.chunks[0], 1))
-    return da.map_blocks(block, Z, codes, dtype=dtype, meta=np.empty((0, 0), dtype), **options)
+    options |= {"result": result, "empty": empty, "dtype": dtype}
+    return da.map_blocks(_of_block, Z, codes, meta=np.empty((0, 0), dtype), **options)
 
 
-def _block_moments(
-    Z: Any,
-    codes: np.ndarray,
-    anchors: Anchors | None = None,
-    grouped: bool = False,
-    block_info: Any = None,
-) -> Moments | None:
-    """Return the moments of one block, with codes as batches; ``None`` for a block without rows."""
+def _of_block(
+    Z: Any, codes: np.ndarray, result: Any, empty: Any, block_info: Any = None, **options: Any
+) -> Any:
     if Z.shape[0] == 0:
-        return None
+        return empty
     try:
-        if anchors is not None:
-            return anchors.moments(Z, Labels(codes[:, 0].astype(np.int32), anchors.batches))
-        return (group_moments if grouped else Moments.of)(Z, Labels.of(codes[:, 0], Z.shape[0]))
+        return result(Z, codes[:, 0].astype(np.int32), **options)
     except NotFinite:
         raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
 
 
-def _block_draw(
-    Z: Any, codes: np.ndarray, most: Ints, seed: int, block_info: Any = None
-) -> Draw | None:
-    """Return the candidates of one block for a sample; ``None`` for a block without rows."""
-    if Z.shape[0] == 0:
-        return None
-    try:
-        return Draw.of(Z, codes[:, 0].astype(np.int32), most, seed)
-    except NotFinite:
-        raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
+def _moments_of(
+    Z: Any, codes: np.ndarray, anchors: Anchors | None = None, grouped: bool = False
+) -> Moments:
+    """Return the moments of some rows, with codes as batches."""
+    if anchors is not None:
+        return anchors.moments(Z, Labels(codes, anchors.batches))
+    return (group_moments if grouped else Moments.of)(Z, Labels.of(codes, Z.shape[0]))
+
+
+def _applied(Z: Any, codes: np.ndarray, adapter: Adapter, verb: str) -> np.ndarray:
+    result: np.ndarray = getattr(adapter, verb)(Z, Labels(codes, adapter.batches))
+    return result
 
 
 def _identity(part: Any, axis: Any, keepdims: bool) -> Any:
     return part
 
 
-def _nonempty(parts: Any) -> list[Any]:
-    """Return the results of neighbouring blocks in order, without those of empty blocks."""
+def _joined(join: Any, parts: Any, axis: Any, keepdims: bool) -> Any:
+    """Join the results of neighbouring blocks, in order; ``None`` if all of them are without rows."""
     # Dask passes a single part as it is, and several as a list of lists.
     rows = parts if isinstance(parts, list) else [[parts]]
-    return [part for row in rows for part in row if part is not None]
-
-
-def _merge(parts: Any, axis: Any, keepdims: bool) -> Moments | None:
-    """Merge the moments of neighbouring blocks, in order."""
-    found = _nonempty(parts)
-    return reduce(Moments.merge, found) if found else None
-
-
-def _join_draws(most: Ints, parts: Any, axis: Any, keepdims: bool) -> Draw | None:
-    """Join the candidates of neighbouring blocks, in order."""
-    found = _nonempty(parts)
-    return Draw.joined(found, most) if found else None
-
-
-def _block_apply(
-    Z: Any, codes: np.ndarray, adapter: Adapter, verb: str, block_info: Any = None
-) -> np.ndarray:
-    if Z.shape[0] == 0:
-        return np.empty(Z.shape, output_dtype(Z))
-    labels = Labels(codes[:, 0].astype(np.int32), adapter.batches)
-    try:
-        result: np.ndarray = getattr(adapter, verb)(Z, labels)
-    except NotFinite:
-        raise nonfinite_error(Z, block_info[0]["array-location"][0][0]) from None
-    return result
+    found = [part for row in rows for part in row if part is not None]
+    return join(found) if found else None

@@ -64,9 +64,8 @@ class Job:
         if self.out is not None and kind_of(self.out) == ".npy":
             # only the refined cells, for any type of input
             writer_of = partial(npy_writer, check=self.file.check_unchanged)
-        path = (
-            self.file.path
-        )  # a damaged file may be readable, and yet no result can be added to it
+        # A damaged file may be readable, and yet no result can be added to it.
+        path = self.file.path
         with ExitStack() as stack:
             opened = writer_of(self.out, self.key, (n, d), output_dtype(self.rows))
             with reading(path):
@@ -123,38 +122,29 @@ def open_job(
         with naming(file.path):
             rows = file.embedding(use_rep)
             check_embedding(rows[0:1])
+        n, population = rows.shape[0], None
         with naming(source, file.path):
-            batches = Labels.of(batch_labels(obs, keys), rows.shape[0])
+            batches = Labels.of(batch_labels(obs, keys), n)
+            if population_key is not None:
+                population = population_labels(obs[population_key], n)
+            to_keep = column_labels({name: obs[name] for name in kept}, n)
         key = file.default_key(use_rep) if key_added is None else key_added
         check_key(key, f"the result in {file.path.name}")
         if file.keyed and key == (use_rep or file.default_rep):
             raise BadValue(
                 f"Expected a name for the result that differs from the input's, found {key!r}."
             )
-        population = None
-        if population_key is not None:
-            with naming(source, file.path):
-                population = population_labels(obs[population_key], rows.shape[0])
-        with naming(source, file.path):
-            to_keep = column_labels({name: obs[name] for name in kept}, rows.shape[0])
         place, more = _checked_out(out, file), obs[list(columns)]
         job = Job(file, use_rep, rows, batches, key, place, population, to_keep, more)
         log.info(
             "%s: %d cells x %d coordinates (%s) in %d batches, %d rows at a time; result %r",
             file.path.name, *rows.shape, rows.dtype, batches.batches.size, job.step, key,
         )  # fmt: skip
-        with _naming_cells(file.path):
+        try:
             yield job
-
-
-@contextmanager
-def _naming_cells(path: Path) -> Iterator[None]:
-    """Name the file in errors on values of cells, which are found while they are read."""
-    try:
-        yield
-    except NotFinite:
-        with naming(path):
-            raise
+        except NotFinite:  # on values of cells, which are found while they are read
+            with naming(file.path):
+                raise
 
 
 def _checked_out(out: str | Path | None, file: CellFile) -> Path | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,19 +16,40 @@ from ..core.moments import Anchors, Moments, group_moments
 from ..core.sampling import Sample, thin_sample
 from ..kernels.arrays import Ints
 
-__all__ = ["MemoryCells"]
+__all__ = ["MemoryCells", "Sampled"]
 
 #: Rows that are mapped at a time, if the mapped cells are not kept.
 MAPPED_ROWS = 1 << 16
 
 
+class Sampled(ABC):
+    """Cells of which a sample is drawn once: a fit and its diagnosis look at the same cells."""
+
+    @cached_property
+    def _samples(self) -> dict[tuple[bytes, int], Sample]:
+        return {}
+
+    def sample(self, most: Ints, seed: int = 0) -> Sample:
+        """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
+        key = most.tobytes(), seed
+        if key not in self._samples:
+            self._samples[key] = self._drawn(most, seed)
+        return self._samples[key]
+
+    @abstractmethod
+    def _drawn(self, most: Ints, seed: int) -> Sample: ...
+
+    def small_sample(self, most: Ints, seed: int = 0) -> Sample:
+        """As :meth:`sample`, but possibly other cells; they must be known to be finite."""
+        return self.sample(most, seed)
+
+
 @dataclass(frozen=True, eq=False)
-class MemoryCells:
+class MemoryCells(Sampled):
     """Checked cells (N, d) in memory, with their batches."""
 
     Z: Any
     labels: Labels
-    _samples: dict[tuple[bytes, int], Sample] = field(default_factory=dict, repr=False)
 
     def by_batch(self) -> list[MemoryCells]:
         """The cells of each batch, in their order."""
@@ -38,15 +61,11 @@ class MemoryCells:
             for rows, batches in zip(parts, np.split(self.labels.batches, len(parts)), strict=True)
         ]
 
-    def sample(self, most: Ints, seed: int = 0) -> Sample:
-        """Up to ``most`` (B,) cells of each batch, chosen by their norms; they must be finite."""
-        key = most.tobytes(), seed
-        if key not in self._samples:  # a fit and its diagnosis look at the same cells
-            self._samples[key] = Sample.drawn(self.Z, self.labels, most, seed)
-        return self._samples[key]
+    def _drawn(self, most: Ints, seed: int) -> Sample:
+        return Sample.drawn(self.Z, self.labels, most, seed)
 
     def small_sample(self, most: Ints, seed: int = 0) -> Sample:
-        """As :meth:`sample`, without reading all coordinates; the cells must be known to be finite."""
+        """As :meth:`sample`, without reading all coordinates."""
         return thin_sample(self.Z, self.labels, most, seed)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:

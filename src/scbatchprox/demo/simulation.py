@@ -209,7 +209,8 @@ def pca_scores(counts: sp.csr_matrix, n_components: int) -> NDArray[np.float32]:
     """Return principal component scores of log-normalised counts, preprocessed as by an upstream."""
     totals = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     logged = log_normalised(counts, np.maximum(totals, 1.0))  # a cell may have no counts
-    return np.asarray(principal_components(logged, n_components).scores, dtype=np.float32)
+    scores, _ = principal_components(logged, n_components)
+    return np.asarray(scores, dtype=np.float32)
 
 
 def _categorical(codes: NDArray[np.int64], labels: tuple[str, ...]) -> pd.Categorical:

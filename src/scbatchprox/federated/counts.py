@@ -33,7 +33,6 @@ from ..core.moments import Pooled
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
-from ..upstream.choice import FLAG, check_hvgs, variable_genes
 from ..upstream.components import (
     N_COMPONENTS,
     N_HVGS,
@@ -42,10 +41,10 @@ from ..upstream.components import (
     principal_axes,
 )
 from ..upstream.counts import Counts
-from ..upstream.genes import check_distinct, positions
+from ..upstream.genes import check_distinct, check_positive, positions
 from ..upstream.on_disk import open_counts
 from ..upstream.pca import PCAUpstream
-from ..upstream.sums import GeneSums, cross_products, require_all
+from ..upstream.sums import FLAG, GeneSums, cross_products, require_all, variable_genes
 from .ledger import Own
 from .messages import Message
 from .plan import MIN_CELLS, Plan
@@ -154,7 +153,7 @@ def genes(
     min_cells
         Only genes with a count in this many cells of all sites are chosen from.
     """
-    check_hvgs(n_hvgs)
+    check_positive("n_hvgs", n_hvgs)
     n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
     enough = sums.detected >= min_cells
     if not enough.any():

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -34,19 +34,18 @@ def lock(path: Path, name: str | None = None, *, create: bool = False) -> int:
     # NFS grants an exclusive lock only on files open for writing. A folder cannot be opened so.
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     handle = os.open(path, flags | (os.O_CREAT if create else 0), 0o666)
-    try:
-        _take(handle, name or str(path))
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+    return _held(handle, _take, name or str(path))
 
 
 def share(path: Path) -> int:
     """Open a file for reading, and lock it against writers if possible; return its descriptor."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    return _held(handle, _take_shared, str(path))
+
+
+def _held(handle: int, take: Callable[[int, str], None], name: str) -> int:
     try:
-        _take_shared(handle, str(path))
+        take(handle, name)
     except BaseException:
         os.close(handle)
         raise
@@ -73,11 +72,9 @@ def unlock(handle: int) -> None:
 def locked(path: Path, name: str | None = None, *, create: bool = False) -> Iterator[None]:
     """Be the only writer of a file or folder; raise if there is another."""
     name = name or str(path)
-    if _WINDOWS:
-        with locked_by(_lock_file(path), name):
-            yield
-        return
     try:
+        if _WINDOWS:
+            raise _CannotLock
         handle = lock(path, name, create=create)
     except _CannotLock:
         handle = lock(_lock_file(path), name, create=True)

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..api.record import Record, find_record
-from ..cells.keys import as_keys, batch_labels
-from ..cells.modality import find_embedding
+from ..cells.keys import as_keys, batch_labels, find_embedding
 from ..core.checks import check_array_like, is_tensor, require_columns, some_of, to_numpy
 from ..core.labels import Labels
 from ..errors import BadKey, BadType, BadValue, Parameter

@@ -14,8 +14,7 @@ import pandas as pd
 from ..api.record import find_record
 from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.file import Job, open_job
-from ..cells.keys import as_keys, batch_labels
-from ..cells.modality import find_embedding
+from ..cells.keys import as_keys, batch_labels, find_embedding
 from ..cells.reading import LocalCells
 from ..core.checks import check_embedding, require_columns
 from ..core.labels import Labels

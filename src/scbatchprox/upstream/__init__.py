@@ -16,9 +16,7 @@ __all__ = [
     "RECORD", "Embedded", "GeneReport", "PCAUpstream", "ScviUpstream", "Upstream", "is_saved", "load",
 ]  # fmt: skip
 
-_METHODS: dict[str, type[PCAUpstream] | type[ScviUpstream]] = {
-    kind.method: kind for kind in (PCAUpstream, ScviUpstream)
-}
+_METHODS: dict[str, type[Upstream]] = {kind.method: kind for kind in (PCAUpstream, ScviUpstream)}
 
 
 def load(path: str | Path) -> Upstream:

@@ -8,13 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import anndata as ad
 import numpy as np
 
 from .._version import __version__
 from ..core.shown import Facts, count
+from ..errors import BadValue
+from ..io import store
 from .counts import Counts
 from .genes import MIN_SHARED, GeneReport
 
@@ -87,6 +89,8 @@ class Upstream(Facts, ABC):
     """
 
     method: ClassVar[str]
+    title: ClassVar[str]
+    genes: np.ndarray
 
     def _facts(self) -> str:
         genes = count(self.n_genes, "gene")
@@ -118,9 +122,34 @@ class Upstream(Facts, ABC):
     ) -> tuple[GeneReport, Iterator[tuple[int, np.ndarray]]]:
         """Return the missing genes, and an iterator over blocks: first row, coordinates."""
 
-    @abstractmethod
     def save(self, path: str | Path) -> None:
         """Write to a file (safetensors, no pickle); :func:`scbatchprox.upstream.load` reads it."""
+        tensors, params = self._content()
+        named = {"method": self.method, "genes": self.genes.tolist()}
+        store.save(path, KIND, tensors, np.empty(0, str), named | params)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls.from_stored(store.load(path, (KIND,)), path)
+
+    @classmethod
+    def from_stored(cls, stored: store.Stored, path: str | Path) -> Self:
+        """Return the upstream that a file holds."""
+        if stored.params.get("method") != cls.method:
+            raise BadValue(
+                f"Expected a saved {cls.title}, found {path}, an upstream of another method "
+                f"({stored.params.get('method')!r})."
+            )
+        return cls._of(np.array(stored.params["genes"], dtype=object), stored)
+
+    @abstractmethod
+    def _content(self) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+        """What is saved besides the genes: arrays, and what JSON can hold."""
+
+    @classmethod
+    @abstractmethod
+    def _of(cls, genes: np.ndarray, stored: store.Stored) -> Self: ...
 
     def embed(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,22 +13,19 @@ from ..kernels.arrays import Floats
 from ..kernels.threads import one_blas_thread
 
 __all__ = [
-    "N_COMPONENTS", "N_HVGS", "TARGET_SUM", "Axes", "Components", "check_components",
-    "log_normalised", "principal_axes", "principal_components",
+    "N_COMPONENTS", "N_HVGS", "TARGET_SUM", "Axes", "check_components", "log_normalised",
+    "principal_axes", "principal_components",
 ]  # fmt: skip
 
 #: Total count to which every cell is scaled.
 TARGET_SUM = 1e4
 
 
-@dataclass(frozen=True, eq=False)
-class Components:
+class Axes(NamedTuple):
     """Principal components of a matrix X (cells x genes).
 
     Attributes
     ----------
-    scores
-        (N, K) coordinates of the cells, (X - mean) loadings.
     mean
         (P,) mean of each gene.
     loadings
@@ -38,7 +34,6 @@ class Components:
         (K,) variance of the scores, in descending order.
     """
 
-    scores: Floats
     mean: Floats
     loadings: Floats
     variance: Floats
@@ -52,16 +47,8 @@ def log_normalised(counts: sp.csr_matrix, totals: Floats) -> sp.csr_matrix:
     return logged
 
 
-class Axes(NamedTuple):
-    """The mean, loadings and variance of principal components, as of :class:`Components`."""
-
-    mean: Floats
-    loadings: Floats
-    variance: Floats
-
-
-def principal_components(logged: sp.csr_matrix, n_components: int) -> Components:
-    """Return the principal components of a sparse matrix; genes are centred and not scaled."""
+def principal_components(logged: sp.csr_matrix, n_components: int) -> tuple[Floats, Axes]:
+    """Return scores (N, K), (X - mean) loadings, and axes; genes are centred and not scaled."""
     check_components(n_components, *logged.shape)
     # Imported here: scikit-learn is slow to import, and a check of a fingerprint does not need it.
     from sklearn.decomposition import PCA
@@ -69,11 +56,11 @@ def principal_components(logged: sp.csr_matrix, n_components: int) -> Components
     # ARPACK centres implicitly, so the matrix stays sparse; its start vector is seeded.
     pca = PCA(n_components, svd_solver="arpack", random_state=0)
     scores = pca.fit_transform(logged)
-    return Components(scores, pca.mean_, pca.components_.T, pca.explained_variance_)
+    return scores, Axes(pca.mean_, pca.components_.T, pca.explained_variance_)
 
 
 def principal_axes(n_cells: int, total: Floats, products: Floats, n_components: int) -> Axes:
-    """Return the same components from sums over cells.
+    """Return the same axes from sums over cells.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..core.checks import some_of
 from ..errors import BadKey, BadType, BadValue, Parameter, Part
 from ..kernels.arrays import Floats
 
-__all__ = ["BLOCK_BYTES", "Counts", "totals_of"]
+__all__ = ["BLOCK_BYTES", "Counts", "check_there", "totals_of"]
 
 #: Bytes of a block of rows, if it were dense.
 BLOCK_BYTES = 1 << 26
@@ -58,16 +58,8 @@ class Counts:
             raise BadType(f"Expected an AnnData with counts, found {type(adata).__name__}.")
         # From anndata 0.13 on, the layer None is X.
         layers = [name for name in adata.layers if name is not None]
-        if layer is not None and layer not in layers:
-            raise BadKey(
-                f"Expected counts in a layer, found no {layer!r}; "
-                f"available: {some_of(layers, most=20)}."
-            )
-        rows = adata.X if layer is None else adata.layers[layer]
-        if rows is None:
-            raise BadValue(
-                f"Expected counts in X, found none; available: {some_of(layers, most=20)}."
-            )
+        rows = adata.X if layer is None else adata.layers.get(layer)
+        check_there(rows, layer, layers)
         batch = None if batch_key is None else batch_labels(adata.obs, batch_key)
         var = adata.var
         if not isinstance(var, pd.DataFrame):  # the AnnData was opened lazily
@@ -119,6 +111,15 @@ class Counts:
                 f"Expected counts ({whole}numbers from 0 on), found {values[at]:g} in row {lo + row}, "
                 f"gene {self.genes[block.indices[at]]!r}", *hint, ".",
             )  # fmt: skip
+
+
+def check_there(rows: Any, layer: str | None, layers: Iterable[str], where: str = "") -> None:
+    """Raise an error if there are no counts; ``where`` is added to their place."""
+    available = f"available: {some_of(layers, most=20)}."
+    if rows is None and layer is None:
+        raise BadValue(f"Expected counts in X{where}, found none; {available}")
+    if rows is None:
+        raise BadKey(f"Expected counts in a layer{where}, found no {layer!r}; {available}")
 
 
 def totals_of(block: sp.csr_matrix, counted: np.ndarray, lo: int = 0) -> Floats:

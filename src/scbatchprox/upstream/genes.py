@@ -14,7 +14,9 @@ from ..core.shown import Facts
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 
-__all__ = ["MIN_SHARED", "GeneReport", "check_distinct", "positions", "require_shared"]
+__all__ = [
+    "MIN_SHARED", "GeneReport", "check_distinct", "check_positive", "positions", "require_shared",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,6 +100,14 @@ def check_distinct(genes: np.ndarray, where: str = "") -> None:
             f"Expected unique gene names, found {some_of(twice)} more than once{where}; "
             f"adata.var_names_make_unique() makes them unique."
         )
+
+
+def check_positive(name: str, value: object) -> None:
+    """Check a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise BadValue(
+            "Expected ", Parameter(name), f" to be a whole number of at least 1, found {value!r}."
+        )  # fmt: skip
 
 
 def require_shared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,16 @@ from anndata.io import read_elem
 
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
-from ..errors import BadKey, BadValue, Parameter
+from ..errors import BadValue, Parameter
 from ..io.damaged import naming, reading
-from ..io.formats import CellFile, check_key, kind_of, open_cells
-from ..io.formats.elements import check_stored, child, group_in, stored_rows
+from ..io.formats import CellFile, WithLabels, check_key, kind_of, open_cells
+from ..io.formats.elements import AnnDataFile, check_stored, child, group_in, stored_rows
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
-from .counts import Counts
+from .counts import Counts, check_there
 from .genes import MIN_SHARED, GeneReport, check_distinct
 
-__all__ = ["embed_file", "open_counts", "open_group", "read_counts", "recorded"]
+__all__ = ["embed_file", "open_counts", "read_counts", "recorded"]
 
 #: Kinds of files that can hold counts and a record.
 KINDS = (".h5ad", ".zarr")
@@ -61,11 +61,11 @@ def embed_file(
     """
     key = f"X_{upstream.method}" if key_added is None else key_added
     check_key(key, "the embedding")
-    with _opened(path) as (file, group):
+    with _opened(path) as file:
         place = _checked_out(out, file.path)
         with reading(file.path):
-            _check_free(group, key, file.path, in_place=place is None)
-        counts = _counts(file, group, layer, upstream.batch_key, fractional)
+            _check_free(file.group, key, file.path, in_place=place is None)
+        counts = _counts(file, layer, upstream.batch_key, fractional)
         shape = (counts.n_cells, upstream.n_dims)
         with (
             naming(file.path, *filter(None, [place])),
@@ -88,9 +88,9 @@ def open_counts(
     fractional: bool = False,
 ) -> Iterator[Counts]:
     """Open the counts of a file, to be read in blocks of rows while it is open."""
-    with _opened(path) as (file, group):
+    with _opened(path) as file:
         keys = None if batch_key is None else as_keys(batch_key)
-        yield _counts(file, group, layer, keys, fractional)
+        yield _counts(file, layer, keys, fractional)
 
 
 def read_counts(
@@ -109,15 +109,13 @@ def read_counts(
         raise BadValue("Expected at least one file with counts, found none.")
     parts = []
     for path in paths:
-        with _opened(path) as (file, group), reading(path):
-            counts = _counts(file, group, layer, None, fractional)
+        with _opened(path) as file, reading(path):
+            counts = _counts(file, layer, None, fractional)
             check_distinct(counts.genes, f" in {file.path.name}")
             keys = [] if batch_key is None else as_keys(batch_key)
             # Several files may use the same names for cells. The names are not needed.
             index = pd.RangeIndex(counts.n_cells).astype(str)
-            obs = (
-                pd.DataFrame(file.obs(keys)).set_axis(index) if keys else pd.DataFrame(index=index)
-            )
+            obs = file.obs(keys).set_axis(index) if keys else pd.DataFrame(index=index)
             parts.append(ad.AnnData(counts.in_memory(), obs=obs, var=counts.var))
     if len(parts) == 1:
         return parts[0]
@@ -132,10 +130,11 @@ def read_counts(
 
 def recorded(file: CellFile, key: str | None) -> str | None:
     """Return the fingerprint of the upstream that made an embedding in a file, if it is recorded."""
-    if key is None or kind_of(file.path) not in KINDS:
+    file = file.file if isinstance(file, WithLabels) else file
+    if key is None or not isinstance(file, AnnDataFile):
         return None
-    with reading(file.path), open_group(file.path) as group:
-        found = _record(group, key)
+    with reading(file.path):
+        found = _record(file.group, key)
     return None if found is None else str(found)
 
 
@@ -149,68 +148,36 @@ def _record(group: Any, key: str) -> Any:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[CellFile, Any]]:
-    """Open a file, and its AnnData group for the counts."""
+def _opened(path: str | Path) -> Iterator[AnnDataFile]:
+    """Open a file that can hold counts and a record."""
     if kind_of(path) not in KINDS:
         raise BadValue(
             f"Expected an {' or '.join(KINDS)} file with counts, found {Path(path).name!r}."
         )
-    with open_cells(path) as file, ExitStack() as opened:
-        with reading(file.path):
-            group = opened.enter_context(open_group(file.path))
-        yield file, group
-
-
-@contextmanager
-def open_group(path: Path) -> Iterator[Any]:
-    """Open the group of an AnnData file that is already open and checked."""
-    if kind_of(path) == ".zarr":
-        import zarr
-
-        from ..io.formats.zarr_folder import RegularFiles
-
-        yield zarr.open_group(RegularFiles(path, read_only=True), mode="r")
-        return
-    from ..io.formats.h5ad import unlocked
-
-    with unlocked(path) as file:
+    with open_cells(path) as file:
+        assert isinstance(file, AnnDataFile)
         yield file
 
 
 def _counts(
-    file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
+    file: AnnDataFile, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
 ) -> Counts:
     with reading(file.path):
-        return _stored_counts(file, group, layer, batch_key, fractional)
-
-
-def _stored_counts(
-    file: CellFile, group: Any, layer: str | None, batch_key: Sequence[str] | None, fractional: bool
-) -> Counts:
-    layers = group_in(group, "layers")
-    counts = child(group, "X", None) if layer is None else child(layers, layer, None)
-    if layer is not None and counts is None:
-        raise BadKey(
-            f"Expected counts in a layer of {file.path.name}, found no {layer!r}; "
-            f"available: {some_of(layers, most=20)}."
-        )
-    if counts is None:
-        raise BadValue(
-            f"Expected counts in X of {file.path.name}, found none; "
-            f"available: {some_of(layers, most=20)}."
-        )
-    file.note("X" if layer is None else f"layers/{layer}", "var")
-    rows = stored_rows({"X": counts}, "X")
-    genes = child(group, "var")
-    check_stored(genes, "var")
-    var = read_elem(genes)
-    if not isinstance(var, pd.DataFrame) or len(rows.shape) != 2 or len(var) != rows.shape[1]:
-        found = f"{len(var)} genes" if isinstance(var, pd.DataFrame) else type(var).__name__
-        raise BadValue(
-            f"Expected a table of the genes of counts of shape {rows.shape}, found {found}."
-        )
-    batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
-    return Counts(rows, var, batch, fractional)
+        layers = group_in(file.group, "layers")
+        counts = child(file.group, "X", None) if layer is None else child(layers, layer, None)
+        check_there(counts, layer, layers, f" of {file.path.name}")
+        file.note("X" if layer is None else f"layers/{layer}", "var")
+        rows = stored_rows({"X": counts}, "X")
+        genes = child(file.group, "var")
+        check_stored(genes, "var")
+        var = read_elem(genes)
+        if not isinstance(var, pd.DataFrame) or len(rows.shape) != 2 or len(var) != rows.shape[1]:
+            found = f"{len(var)} genes" if isinstance(var, pd.DataFrame) else type(var).__name__
+            raise BadValue(
+                f"Expected a table of the genes of counts of shape {rows.shape}, found {found}."
+            )
+        batch = None if batch_key is None else batch_labels(file.obs(batch_key), batch_key)
+        return Counts(rows, var, batch, fractional)
 
 
 def _check_free(group: Any, key: str, path: Path, *, in_place: bool) -> None:

@@ -21,27 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import anndata as ad
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import BadValue
-from ..io import store as _store
+from ..io.store import Stored
 from ..kernels.arrays import Floats, Ints
-from .base import KIND, Upstream, digest
-from .choice import chosen_genes
-from .components import (
-    N_COMPONENTS,
-    N_HVGS,
-    TARGET_SUM,
-    log_normalised,
-    principal_components,
-)
+from .base import Upstream, digest
+from .components import N_COMPONENTS, N_HVGS, TARGET_SUM, log_normalised, principal_components
 from .counts import Counts, totals_of
 from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
+from .sums import chosen_genes
 
 __all__ = ["PCAUpstream"]
 
@@ -61,7 +54,7 @@ class PCAUpstream(Upstream):
     used
         (P,) positions in ``genes`` of the genes of the PCA.
     mean, loadings, variance
-        (P,), (P, K) and (K,) as of :class:`~scbatchprox.upstream.components.Components`.
+        (P,), (P, K) and (K,) as of :class:`~scbatchprox.upstream.components.Axes`.
 
     Examples
     --------
@@ -82,6 +75,7 @@ class PCAUpstream(Upstream):
     variance: Floats
 
     method: ClassVar[str] = "pca"
+    title: ClassVar[str] = "PCA"
 
     def __post_init__(self) -> None:
         n, k = self.loadings.shape
@@ -120,14 +114,14 @@ class PCAUpstream(Upstream):
         counts = source.in_memory()
         totals = totals_of(counts, np.ones(counts.shape[1]))
         used = chosen_genes(genes, n_hvgs, replace(source, rows=counts))
-        found = principal_components(log_normalised(counts[:, used], totals), n_components)
+        _, axes = principal_components(log_normalised(counts[:, used], totals), n_components)
         share = (counts.T @ (1.0 / totals)) / len(totals)
-        return cls(source.genes, share, used, found.mean, found.loadings, found.variance)
+        return cls(source.genes, share, used, *axes)
 
     @property
     def fingerprint(self) -> str:
         """Checksum over the genes, the arrays and the preprocessing."""
-        arrays = {name: getattr(self, name) for name in _TENSORS}
+        arrays, _ = self._content()
         return digest(self.method, arrays, [self.genes.tolist(), TARGET_SUM])
 
     @property
@@ -182,24 +176,9 @@ class PCAUpstream(Upstream):
             Z = log_normalised(chosen, totals) @ loadings - centre
             yield lo, Z.astype(np.float32)
 
-    def save(self, path: str | Path) -> None:
-        """Write to a file (safetensors, no pickle); :meth:`load` reads it back."""
-        tensors = {name: getattr(self, name) for name in _TENSORS}
-        params = {"method": self.method, "genes": self.genes.tolist(), "target_sum": TARGET_SUM}
-        _store.save(path, KIND, tensors, np.empty(0, str), params)
+    def _content(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return {name: getattr(self, name) for name in _TENSORS}, {"target_sum": TARGET_SUM}
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        return cls.from_stored(_store.load(path, (KIND,)), path)
-
-    @classmethod
-    def from_stored(cls, stored: _store.Stored, path: str | Path) -> Self:
-        """Return the upstream that a file holds."""
-        if stored.params.get("method") != cls.method:
-            raise BadValue(
-                f"Expected a saved PCA, found {path}, an upstream of another method "
-                f"({stored.params.get('method')!r})."
-            )
-        genes = np.array(stored.params["genes"], dtype=object)
+    def _of(cls, genes: np.ndarray, stored: Stored) -> Self:
         return cls(genes, *(stored.tensors[name] for name in _TENSORS))

@@ -4,13 +4,18 @@ scVI (Lopez et al. 2018, https://doi.org/10.1038/s41592-018-0229-2) is trained o
 batches that come later, scArches (Lotfollahi et al. 2022, https://doi.org/10.1038/s41587-021-01001-7) adds
 weights that only cells of those batches use, and trains only these. So cells that were embedded before keep
 their coordinates, and all models made from a reference by surgery share its fingerprint.
+
+Weights are kept as plain arrays, and the network is built again when it is needed, without lasting side
+effects. The reason: scvi-tools saves models as pickles, and keeps every AnnData that a model was used with.
 """
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import anndata as ad
@@ -21,15 +26,16 @@ import scipy.sparse as sp
 from ..cells.keys import as_keys
 from ..choices import N_HVGS, N_LATENT
 from ..core.checks import some_of
-from ..errors import BadValue
-from ..io import store as _store
-from . import scvi_model
-from .base import KIND, Upstream, digest
-from .choice import chosen_genes
+from ..errors import BadValue, MissingExtra
+from ..io.store import Stored
+from .base import Upstream, digest
 from .counts import Counts, totals_of
-from .genes import MIN_SHARED, GeneReport, check_distinct, positions, require_shared
+from .genes import MIN_SHARED, GeneReport, check_distinct, check_positive, positions, require_shared
+from .sums import chosen_genes
 
 __all__ = ["ScviUpstream"]
+
+BATCH = "batch"
 
 #: The settings that scArches recommends: each batch has its own weights in the encoder too, and nothing
 #: else depends on batches. Running means of a batch norm would change with every new batch.
@@ -79,6 +85,7 @@ class ScviUpstream(Upstream):
     reference: str
 
     method: ClassVar[str] = "scvi"
+    title: ClassVar[str] = "scVI reference"
 
     @classmethod
     def fit(
@@ -126,17 +133,17 @@ class ScviUpstream(Upstream):
         counts = source.in_memory()
         used = chosen_genes(genes, n_hvgs, replace(source, rows=counts))
         totals_of(counts[:, used], np.ones(used.size))  # scVI returns NaN for a cell without counts
-        batch = _names(source.batch)
+        batch, names = _names(source.batch), source.genes[used]
+        batches = tuple(sorted(set(batch)))
         params: dict[str, Any] = {"n_latent": n_latent, "n_hidden": n_hidden, "n_layers": n_layers}
         params |= FOR_SURGERY if for_surgery else {}
-        cells = scvi_model.Cells(
-            counts[:, used], source.genes[used], batch, tuple(sorted(set(batch)))
-        )
-        weights = scvi_model.train(cells, params, max_epochs, seed, verbose)
-        mark = digest(
-            cls.method, weights, [cells.genes.tolist(), list(keys), list(cells.batches), params]
-        )
-        return cls(cells.genes, keys, cells.batches, params, weights, mark)
+        if max_epochs is not None:
+            check_positive("max_epochs", max_epochs)
+        with _quietly(verbose) as scvi, _seeded(seed):
+            model = _model(scvi, _cells(counts[:, used], names, batch, batches), params)
+            weights = _trained(model, max_epochs, verbose)
+        mark = digest(cls.method, weights, [names.tolist(), list(keys), list(batches), params])
+        return cls(names, keys, batches, params, weights, mark)
 
     def surgery(
         self,
@@ -168,11 +175,18 @@ class ScviUpstream(Upstream):
             )
         at, _ = self._aligned(source, min_shared)
         counts = sp.vstack([block for _, block in self._blocks(source, at)], format="csr")
-        cells = scvi_model.Cells(counts, self.genes, names, (*self.batches, *sorted(set(names))))
-        weights = scvi_model.retrain(
-            self._network(), self.batches, cells, max_epochs, seed, verbose
-        )
-        return replace(self, batches=cells.batches, weights=weights)
+        batches = (*self.batches, *sorted(set(names)))
+        if max_epochs is not None:
+            check_positive("max_epochs", max_epochs)
+        model = self._network()
+        with _quietly(verbose) as scvi, _seeded(seed):
+            cells = _cells(counts, self.genes, names, batches)
+            query = scvi.model.SCVI.load_query_data(cells, model, accelerator="cpu")
+            if len(self.batches) == 1:
+                _zero_first_batch(query, self.weights)
+            # No weight decay: it would shrink the fixed weights.
+            weights = _trained(query, max_epochs, verbose, plan_kwargs={"weight_decay": 0.0})
+        return replace(self, batches=batches, weights=weights)
 
     @property
     def fingerprint(self) -> str:
@@ -213,8 +227,14 @@ class ScviUpstream(Upstream):
         self, counts: Counts, at: np.ndarray, codes: np.ndarray
     ) -> Iterator[tuple[int, np.ndarray]]:
         network = self._network()
+        import torch
+
         for lo, block in self._blocks(counts, at):
-            yield lo, scvi_model.encode(network, block, codes[lo : lo + block.shape[0]])
+            batch = codes[lo : lo + block.shape[0]].astype(np.int64)[:, None]
+            tensors = {"X": torch.from_numpy(block.toarray()), "batch": torch.from_numpy(batch)}
+            with _quietly(), _seeded(0):  # it also draws a random sample, which is not used
+                means = network.get_latent_representation(dataloader=[tensors])
+            yield lo, means
 
     def _aligned(self, counts: Counts, min_shared: float) -> tuple[np.ndarray, GeneReport]:
         at = positions(self.genes, counts.genes)
@@ -236,42 +256,36 @@ class ScviUpstream(Upstream):
             yield lo, sp.csr_matrix(block.astype(np.float32) @ to_order)
 
     def _network(self) -> Any:
-        return scvi_model.build(self.genes, self.batches, self.params, self.weights)
+        """Return scVI's model with these weights."""
+        n = 3 * len(self.batches)  # scVI warns about batches with fewer than three cells
+        counts = sp.csr_matrix((n, self.genes.size))
+        empty = _cells(counts, self.genes, list(self.batches) * 3, self.batches)
+        with _quietly() as scvi, _seeded(0):
+            model = _model(scvi, empty, self.params)
+            import torch
 
-    def save(self, path: str | Path) -> None:
-        """Write to a file (safetensors, no pickle); :meth:`load` reads it back."""
-        params = {
-            "method": self.method,
-            "genes": self.genes.tolist(),
-            "keys": list(self.keys),
-            "batches": list(self.batches),
-            "scvi": self.params,
-            "reference": self.reference,
-        }
-        _store.save(path, KIND, self.weights, np.empty(0, str), params)
+            state = {name: torch.from_numpy(np.array(v)) for name, v in self.weights.items()}
+            try:
+                model.module.load_state_dict(state)
+            except RuntimeError as error:
+                raise BadValue(
+                    f"Expected weights of an scVI network for scvi-tools {scvi.__version__}, found others "
+                    f"({str(error).splitlines()[0]})."
+                ) from None
+            model.module.eval()
+            model.is_trained_ = True
+            _forget(model)
+            return model
+
+    def _content(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        batches = {"keys": list(self.keys), "batches": list(self.batches)}
+        return self.weights, batches | {"scvi": self.params, "reference": self.reference}
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        return cls.from_stored(_store.load(path, (KIND,)), path)
-
-    @classmethod
-    def from_stored(cls, stored: _store.Stored, path: str | Path) -> Self:
-        """Return the upstream that a file holds."""
-        params = stored.params
-        if params.get("method") != cls.method:
-            raise BadValue(
-                f"Expected a saved scVI reference, found {path}, an upstream of another method "
-                f"({params.get('method')!r})."
-            )
-        return cls(
-            np.array(params["genes"], dtype=object),
-            tuple(params["keys"]),
-            tuple(params["batches"]),
-            dict(params["scvi"]),
-            stored.tensors,
-            params["reference"],
-        )
+    def _of(cls, genes: np.ndarray, stored: Stored) -> Self:
+        keys, batches, params = (stored.params[name] for name in ("keys", "batches", "scvi"))
+        reference = stored.params["reference"]
+        return cls(genes, tuple(keys), tuple(batches), dict(params), stored.tensors, reference)
 
 
 def _names(batch: pd.Series | None) -> list[str]:
@@ -282,3 +296,104 @@ def _names(batch: pd.Series | None) -> list[str]:
             f"Expected a batch label for every cell, found {missing} of {len(batch)} without one."
         )
     return [str(name) for name in batch]
+
+
+def _cells(
+    counts: sp.csr_matrix, genes: np.ndarray, batch: Sequence[str], batches: tuple[str, ...]
+) -> ad.AnnData:
+    """Return a new AnnData that scVI may write to, with genes and batches in the order of a network."""
+    return ad.AnnData(
+        counts.astype(np.float32),
+        obs=pd.DataFrame(
+            {BATCH: pd.Categorical(batch, batches)}, index=pd.RangeIndex(len(batch)).astype(str)
+        ),
+        var=pd.DataFrame(index=pd.Index(genes)),
+    )
+
+
+def _model(scvi: Any, cells: ad.AnnData, params: dict[str, Any]) -> Any:
+    scvi.model.SCVI.setup_anndata(cells, batch_key=BATCH)
+    return scvi.model.SCVI(cells, **params)
+
+
+def _trained(
+    model: Any, max_epochs: int | None, verbose: bool, **options: Any
+) -> dict[str, np.ndarray]:
+    """Train a network and return its weights."""
+    n = model.adata.n_obs
+    model.train(
+        max_epochs=max_epochs,
+        accelerator="cpu",
+        devices=1,
+        # All cells are used for training, in the order given by torch's seed. scVI would split them by a
+        # global seed.
+        train_size=1.0,
+        shuffle_set_split=False,
+        # The last mini-batch of an epoch must not have one or two cells.
+        batch_size=next(size for size in range(128, 0, -1) if n % size not in (1, 2)),
+        enable_progress_bar=verbose,
+        logger=False,
+        **options,
+    )
+    _forget(model)
+    return {name: value.numpy().copy() for name, value in model.module.state_dict().items()}
+
+
+def _forget(model: Any) -> None:
+    """Remove the cells of a model from scvi-tools, whose class would keep them in memory."""
+    model.deregister_manager(model.adata)
+
+
+def _zero_first_batch(query: Any, before: dict[str, np.ndarray]) -> None:
+    """Set the weights of the first batch to zero, if the reference had only one batch.
+
+    Such a reference has no weights for batches. Surgery adds random ones for the first batch too, and any
+    value but zero would move its cells.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, value in query.module.state_dict().items():
+            if value.shape != before[name].shape:
+                value[:, before[name].shape[1]] = 0.0
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch, and restore the states of torch and NumPy; scVI draws a few counts with the latter."""
+    import torch
+
+    state = np.random.get_state()  # noqa: NPY002 - to restore it
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+@contextmanager
+def _quietly(verbose: bool = False) -> Iterator[Any]:
+    """Yield scvi-tools without its log messages and warnings; restore loggers and filters afterwards."""
+    loggers = [
+        logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "scvi")
+    ]
+    with warnings.catch_warnings():
+        if not verbose:
+            # A user can do nothing about their warnings (deprecations in each other, networks in
+            # evaluation mode during surgery).
+            for name in ("lightning", "torch", "scvi", "pyro", "jax", "flax", "docrep", "mudata"):
+                warnings.filterwarnings("ignore", module=name)
+        try:
+            import scvi
+        except ImportError:
+            raise MissingExtra("scvi-tools for scVI references", "scvi") from None
+        levels = [log.level for log in loggers]
+        if not verbose:
+            for log in loggers:
+                log.setLevel(logging.ERROR)
+        try:
+            yield scvi
+        finally:
+            for log, level in zip(loggers, levels, strict=True):
+                log.setLevel(level)

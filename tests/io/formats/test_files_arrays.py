@@ -7,8 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from scbatchprox import BatchProx, refine_file
-from scbatchprox.core.adapter import Adapter
+from scbatchprox import Adapter, BatchProx, refine_file
 from scbatchprox.io.formats import open_cells
 from table_files import PCS, check_refused, expected, save
 

@@ -7,11 +7,9 @@ import pytest
 import zarr
 
 from data import make_cells
-from scbatchprox import BatchProx
-from scbatchprox.api.files import refine_file
+from scbatchprox import BatchProx, refine_file
 from scbatchprox.errors import BadKey, BadValue
-from scbatchprox.io.formats import open_cells
-from scbatchprox.io.formats.elements import stored_obs
+from scbatchprox.io.formats import elements, open_cells
 
 pytestmark = pytest.mark.filterwarnings("ignore::anndata.OldFormatWarning")
 
@@ -60,7 +58,7 @@ def test_codes_and_categories_of_anndata_07(tmp_path):
 def test_categories_of_a_group_inside_a_file(tmp_path):
     path = old_h5(tmp_path / "old.h5", inside="mod/rna")
     with h5py.File(path) as file:
-        frame = stored_obs(file["mod/rna"], ["batch"])
+        frame = elements.stored_obs(file["mod/rna"], ["batch"])
     pd.testing.assert_series_equal(frame["batch"], EXPECTED, check_names=False)
 
 

@@ -16,8 +16,7 @@ from anndata_files import make, read, write
 from command_line import warm_command as command
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.errors import InUse
-from scbatchprox.io.formats import open_cells
-from scbatchprox.io.formats.h5ad import changing
+from scbatchprox.io.formats import h5ad, open_cells
 from warm_processes import WarmProcess
 
 fcntl = pytest.importorskip("fcntl")
@@ -29,7 +28,7 @@ import os, sys
 from scbatchprox.cells import file as stream
 from scbatchprox.cells.reading import LocalCells
 from scbatchprox.io.formats import h5ad
-from scbatchprox.io.formats.journal import journal_of
+from pathlib import Path
 stream.CHUNK_BYTES = 6 * 4 * 100
 moment, path, *words = sys.argv[1:]
 stopped = []
@@ -54,8 +53,8 @@ if moment == "reading":
 elif moment == "writing":
     around(h5ad._H5adWriter, "write", after=True)
 elif moment == "commit":
-    from pathlib import Path
-    around(os, "pwrite", when=lambda: journal_of(Path(path)).exists())
+    journal = Path(path).with_name(f".{Path(path).name}.journal")
+    around(os, "pwrite", when=journal.exists)
 elif moment == "copying":
     around(os, "copy_file_range")
 from scbatchprox.cli.app import app
@@ -93,7 +92,7 @@ def path(rng, tmp_path):
 
 def replace_input(path):
     """Write other values to the embedding that is read, as a run with --key-added would in place."""
-    with changing(path) as file:
+    with h5ad.changing(path) as file:
         file["obsm/X_pca"][:] = np.float32(4e35)
 
 
@@ -220,7 +219,7 @@ def test_a_reader_that_fails_or_is_forgotten_holds_no_lock(path):
 
 
 def changing_works(path):
-    with changing(path) as file:
+    with h5ad.changing(path) as file:
         file.attrs["changed"] = 1
 
 

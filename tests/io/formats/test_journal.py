@@ -12,12 +12,10 @@ import h5py
 import numpy as np
 import pytest
 
-from anndata_files import contents, make, read, write
+from anndata_files import contents, journal_of, make, read, write
 from command_line import command
 from scbatchprox import BatchProx, InputError, refine_file
-from scbatchprox.io.formats import journal, open_cells
-from scbatchprox.io.formats.h5ad import changing
-from scbatchprox.io.formats.journal import JournaledFile, journal_of
+from scbatchprox.io.formats import h5ad, journal, open_cells
 
 
 class TestJournal:
@@ -41,7 +39,7 @@ class TestJournal:
 
             monkeypatch.setattr(os, "pwrite", stopping)
             # A killed process cannot clean up.
-            monkeypatch.setattr(JournaledFile, "discard", lambda self: None)
+            monkeypatch.setattr(journal.JournaledFile, "discard", lambda self: None)
             monkeypatch.setattr(journal, "_undo", lambda fd, path: None)
         refine_file(path, "batch", model=BatchProx(target="moment"))
 
@@ -108,7 +106,7 @@ class TestJournal:
     @pytest.mark.usefixtures("ctrl_c")
     @pytest.mark.parametrize("method", ["seek", "readinto", "write", "truncate", "flush"])
     def test_ctrl_c_while_hdf5_uses_the_file(self, path, monkeypatch, method):
-        before, real, sent = path.read_bytes(), getattr(JournaledFile, method), []
+        before, real, sent = path.read_bytes(), getattr(journal.JournaledFile, method), []
 
         def interrupting(self, *arguments):
             if not sent:
@@ -117,12 +115,12 @@ class TestJournal:
             return real(self, *arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(JournaledFile, method, interrupting)
-            with pytest.raises(KeyboardInterrupt), changing(path) as file:
+            patch.setattr(journal.JournaledFile, method, interrupting)
+            with pytest.raises(KeyboardInterrupt), h5ad.changing(path) as file:
                 file["obs"].attrs["new"] = 1
         assert sent
         assert path.read_bytes() == before
-        with changing(path) as file:
+        with h5ad.changing(path) as file:
             file["obs"].attrs["new"] = 1
         with h5py.File(path) as file:
             assert file["obs"].attrs["new"] == 1
@@ -168,7 +166,7 @@ class TestJournal:
         size = other.stat().st_size
         with open(other, "ab") as file:
             file.write(os.urandom(5_000_000))
-        journaled = JournaledFile(other)
+        journaled = journal.JournaledFile(other)
         assert journaled._old_end == size
         journaled.close()
         self.change(other)

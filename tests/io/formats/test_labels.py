@@ -10,8 +10,7 @@ from scbatchprox.cells.keys import batch_labels
 from scbatchprox.core.labels import Labels
 from scbatchprox.errors import BadValue
 from scbatchprox.io import formats
-from scbatchprox.io.formats import arrays, elements, open_cells, tables
-from scbatchprox.io.formats.base import Encoder
+from scbatchprox.io.formats import Encoder, arrays, elements, open_cells, tables
 
 N = 300
 TEXTS = np.array(["b é", "a", "c, d", "a "])[np.arange(N) % 7 % 4]

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, NamedTuple
@@ -27,13 +27,13 @@ from ...core.checks import BATCH_KEY, some_of
 from ...errors import BadKey, BadValue, DiskFull, Parameter, Part
 from ..atomic import replacing
 from ..damaged import damaged, reading
-from .base import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
+from . import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 
 __all__ = ["DiskRows", "NpyFile", "NpzFile", "npy_labels", "npy_writer", "scratch_file"]
 
 
 class DiskRows:
-    """An array of numbers or text that begins at some byte of an open file."""
+    """An array of numbers or text that begins at some byte of an open file, or some columns of it."""
 
     def __init__(
         self,
@@ -42,24 +42,25 @@ class DiskRows:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         fortran: bool = False,
+        columns: list[int] | None = None,
     ) -> None:
-        self.shape, self.dtype, self.ndim = shape, dtype, len(shape)
-        self._file, self.offset = file, offset
+        self.shape = shape if columns is None else (shape[0], len(columns))
+        self.dtype, self.ndim = dtype, len(shape)
+        self._file, self.offset, self._stored, self._columns = file, offset, shape, columns
         self._by_column = fortran and self.ndim == 2
         self._lock = Lock()
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         lo, hi, step = rows.indices(self.shape[0])
         assert step == 1
-        block = np.empty(
-            (max(0, hi - lo), *self.shape[1:]), self.dtype, "F" if self._by_column else "C"
-        )
+        shape = (max(0, hi - lo), *self._stored[1:])
+        block = np.empty(shape, self.dtype, "F" if self._by_column else "C")
         if self._by_column:
             for j, column in enumerate(block.T):
                 self._read(j * self.shape[0] + lo, column)
         else:
-            self._read(lo * math.prod(self.shape[1:]), block)
-        return block
+            self._read(lo * math.prod(shape[1:]), block)
+        return block if self.shape == self._stored else block[:, self._columns]
 
     def close(self) -> None:
         """Close the file."""
@@ -141,13 +142,11 @@ class NpyFile(CellFile):
             f"{self.path.name}, and a .npy file has no labels."
         )
 
-    @contextmanager
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
-    ) -> Iterator[Writer]:
+    ) -> AbstractContextManager[Writer]:
         """Open a writer for a matrix that replaces this one, or is written to ``out``."""
-        with npy_writer(out or self.path, key, shape, dtype, self.check_unchanged) as writer:
-            yield writer
+        return npy_writer(out or self.path, key, shape, dtype, self.check_unchanged)
 
 
 @contextmanager
@@ -178,9 +177,6 @@ class _NpyWriter(Writer):
         assert lo == self._next, "rows come in order"
         self._next += len(block)
         self._file.write(np.ascontiguousarray(block, self._dtype).data)
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """Ignore the record: the file cannot hold it."""
 
 
 class NpzFile(CellFile):
@@ -214,7 +210,7 @@ class NpzFile(CellFile):
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of the array with this name, or of the only matrix."""
         name = use_rep or self._only_matrix()
-        self._require([name], Parameter("use_rep"))
+        self.require([name], self._members, "arrays", Parameter("use_rep"))
         array = self._array(name)
         if array.ndim != 2:
             raise BadValue(
@@ -226,7 +222,7 @@ class NpzFile(CellFile):
 
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some arrays as labels."""
-        self._require(keys, what)
+        self.require(keys, self._members, "arrays", what)
         with reading(self.path):
             columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
@@ -304,14 +300,6 @@ class NpzFile(CellFile):
                 f"{some_of(inputs or self._members, most=20)}.",
             )  # fmt: skip
         return inputs[0]
-
-    def _require(self, names: Sequence[str], what: Part) -> None:
-        absent = [name for name in names if name not in self._members]
-        if absent:
-            raise BadKey(
-                "Expected ", what, f" among the arrays of {self.path.name}, found no {some_of(absent)}; "
-                f"available: {some_of(self._members, most=20)}.",
-            )  # fmt: skip
 
 
 def _read_npy(path: Path) -> DiskRows:

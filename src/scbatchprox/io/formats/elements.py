@@ -23,12 +23,40 @@ from anndata.io import read_elem, sparse_dataset
 from ...core.checks import BATCH_KEY, absent_embedding, require_columns
 from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
-from .base import BLOCK_LABELS, Encoder, Rows
+from . import BLOCK_LABELS, CellFile, Encoder, Rows
 
 __all__ = [
-    "check_stored", "child", "group_in", "own_group", "parts_of",
-    "stored_obs", "stored_record", "stored_rows",
+    "AnnDataFile", "check_stored", "child", "group_in", "own_group", "parts_of", "stored_obs", "stored_rows",
 ]  # fmt: skip
+
+
+class AnnDataFile(CellFile):
+    """An AnnData in HDF5 or zarr, opened for reading."""
+
+    #: Its group.
+    group: Any
+
+    def embedding(self, use_rep: str | None) -> Rows:
+        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
+        rows = stored_rows(self.group, use_rep or self.default_rep)
+        chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
+        self.row_step = chunks[0] if chunks else 1
+        return rows
+
+    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
+        """Read some columns of ``obs``."""
+        return stored_obs(self.group, keys, what)
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Read ``uns[key]``, if ``obsm`` has the result."""
+        with reading(self.path):
+            result, record = (child(group_in(self.group, at), key, None) for at in ("obsm", "uns"))
+            # An entry from another program may not be a group.
+            if result is None or not hasattr(record, "keys"):
+                return None
+            check_stored(record, key)
+            found: dict[str, Any] = read_elem(record)
+            return found
 
 
 class StoredRows:
@@ -50,34 +78,29 @@ def stored_rows(group: Any, use_rep: str) -> Rows:
     """Return the rows of an embedding in an AnnData group of HDF5 or zarr."""
     path = path_of(group)
     with reading(path):
-        return _rows(group, use_rep, path)
-
-
-def _rows(group: Any, use_rep: str, path: Path) -> Rows:
-    obsm = group_in(group, "obsm")
-    element = child(obsm, use_rep, None)
-    if element is None and use_rep == "X":
-        element = child(group, "X", None)
-    if element is None:
-        raise absent_embedding(use_rep, obsm)
-    kind = element.attrs.get("encoding-type", "array")
-    if kind in ("csr_matrix", "csc_matrix"):
-        check_stored(element, use_rep)
-        rows = sparse_dataset(element)
+        obsm = group_in(group, "obsm")
+        element = child(obsm, use_rep, None)
+        if element is None and use_rep == "X":
+            element = child(group, "X", None)
+        if element is None:
+            raise absent_embedding(use_rep, obsm)
+        kind = element.attrs.get("encoding-type", "array")
+        sparse = kind in ("csr_matrix", "csc_matrix")
+        check_stored(element, use_rep, whole=sparse or kind == "dataframe")
+        if kind == "dataframe":
+            return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+        # Not before the check: to know the shape of a virtual array other files are opened.
+        shape = getattr(element, "shape", None)
+        if not sparse and len(shape or ()) != 2:
+            raise BadValue(
+                f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
+                f"{shape}."
+            )
+        rows = sparse_dataset(element) if sparse else element
         # Single rows of a column-compressed matrix cannot be read.
         return (
-            StoredRows(rows, path) if kind == "csr_matrix" else _checked(rows.to_memory()).tocsr()
+            _checked(rows.to_memory()).tocsr() if kind == "csc_matrix" else StoredRows(rows, path)
         )
-    if kind == "dataframe":
-        check_stored(element, use_rep)
-        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
-    check_stored(element, use_rep, whole=False)
-    if len(getattr(element, "shape", None) or ()) != 2:
-        raise BadValue(
-            f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
-            f"{getattr(element, 'shape', None)}."
-        )
-    return StoredRows(element, path)
 
 
 def stored_obs(group: Any, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
@@ -94,18 +117,6 @@ def stored_obs(group: Any, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.Da
         available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
         require_columns(keys, available, what)
         return pd.DataFrame({key: _column(obs, key) for key in keys})
-
-
-def stored_record(group: Any, key: str) -> dict[str, Any] | None:
-    """Read the record of a result from an AnnData group; ``None`` if there is no such result or record."""
-    with reading(path_of(group)):
-        result, record = (child(group_in(group, at), key, None) for at in ("obsm", "uns"))
-        # An entry from another program may not be a group.
-        if result is None or not hasattr(record, "keys"):
-            return None
-        check_stored(record, key)
-        found: dict[str, Any] = read_elem(record)
-        return found
 
 
 def _column(obs: Any, key: str) -> Any:

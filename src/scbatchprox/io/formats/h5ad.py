@@ -14,39 +14,38 @@ import os
 import secrets
 import shutil
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import pandas as pd
 from anndata.io import write_elem
 
-from ...core.checks import BATCH_KEY, some_of
-from ...errors import BadValue, InUse, Part
+from ...core.checks import some_of
+from ...errors import BadValue, InUse
 from ..atomic import replacing
 from ..locks import is_busy, share, unlock
-from .base import CellFile, Rows, Writer
-from .elements import own_group, stored_obs, stored_record, stored_rows
+from . import Writer
+from .elements import AnnDataFile, own_group
 from .journal import JournaledFile, WatchedFile, deferred_signals, journal_of, recover
 
 __all__ = ["H5adFile", "changing", "unlocked"]
 
 
-class H5adFile(CellFile):
+class H5adFile(AnnDataFile):
     """An AnnData file in HDF5."""
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         try:
             handle = os.open(path, os.O_RDONLY) if worker else _shared(path)
-            self._handle, self._read = handle, os.fstat(handle)
+            self._handle, self.state = handle, os.fstat(handle)
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
             try:
-                self._file = self._opened()
+                self.group = self._opened()
             except BaseException:
                 self._release()
                 raise
@@ -61,7 +60,7 @@ class H5adFile(CellFile):
             _check_no_writer(self.path)
         file = unlocked(self.path)
         problem = None
-        if not os.path.samestat(os.stat(self.path), self._read):
+        if not os.path.samestat(os.stat(self.path), self.state):
             problem = f"{self.path}, which was replaced while it was opened; try again"
         elif "obs" not in file:
             problem = f"{self.path} without obs; available: {some_of(file)}"
@@ -72,23 +71,8 @@ class H5adFile(CellFile):
 
     def close(self) -> None:
         """Close the file, then give up its lock."""
-        self._file.close()
+        self.group.close()
         self._release()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
-        rows = stored_rows(self._file, use_rep or self.default_rep)
-        chunks = getattr(rows, "chunks", None)
-        self.row_step = chunks[0] if chunks else 1
-        return rows
-
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
-        return stored_obs(self._file, keys, what)
-
-    def record(self, key: str) -> dict[str, Any] | None:
-        """Read ``uns[key]``, if ``obsm`` has the result."""
-        return stored_record(self._file, key)
 
     @contextmanager
     def writer(
@@ -98,7 +82,7 @@ class H5adFile(CellFile):
         if out is None:
             self._release()
             try:
-                with _open_in(JournaledFile(self.path, self._read)) as (file, check):
+                with _open_in(JournaledFile(self.path, self.state)) as (file, check):
                     yield _H5adWriter(file, key, shape, dtype, check)
             finally:
                 self.close()  # it has no lock any more, so nothing may be read

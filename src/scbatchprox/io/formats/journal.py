@@ -25,6 +25,7 @@ journal is removed: someone may have put back a copy of the file, of any length.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import signal
 import struct
@@ -33,7 +34,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import BadValue, InUse
 from ..atomic import check_same, kind_at, replacing, sync_folder
@@ -42,14 +43,15 @@ from ..locks import lock, unlock
 __all__ = ["JournaledFile", "WatchedFile", "deferred_signals", "journal_of", "recover"]
 
 
-class WatchedFile:
+class WatchedFile(io.RawIOBase):
     """A file object for h5py that remembers the first error of the system; then nothing more is written.
 
     Use it within ``deferred_signals``.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed by close()
+    def __init__(self, file: str | Path | int) -> None:
+        # A descriptor stays open; a file is closed by close().
+        self._file = open(file, "r+b", 0, closefd=not isinstance(file, int))  # noqa: SIM115
         self._end = os.fstat(self._file.fileno()).st_size
         self._at = 0
         #: Most likely a full disk.
@@ -63,11 +65,7 @@ class WatchedFile:
         self._at = base + offset
         return self._at
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         """Fill a buffer, as HDF5 expects it: with zeros where nothing was written yet."""
         view = memoryview(buffer).cast("B")
         try:
@@ -78,14 +76,7 @@ class WatchedFile:
         self._at += len(view)
         return len(view)
 
-    def read(self, size: int = -1) -> bytes:
-        """Read some bytes."""
-        size = max(self._end - self._at, 0) if size < 0 else size
-        buffer = bytearray(size)
-        self.readinto(memoryview(buffer))
-        return bytes(buffer)
-
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: Any) -> int:
         """Write all of the data."""
         view = memoryview(data).cast("B")
         if self.failure is None:
@@ -148,16 +139,21 @@ _HEAD = struct.Struct("<QQ")
 _ENTRY = struct.Struct("<QI")
 
 
-class NotAJournal(ValueError):
-    """Bytes that do not begin as a journal does."""
+#: Why nothing can be restored from a journal.
+ANOTHER = "Expected a journal of scbatchprox, found another file at {journal}."
+UNVERIFIED = (
+    "Expected a journal with a checksum to restore {path} from, found one of version 0.1.0 without "
+    "at {journal}; open the file once with that version, or put back a copy of the file and "
+    "delete the journal."
+)
+DAMAGED = (
+    "Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
+    "a copy of the file, then delete the journal."
+)
 
 
-class Damaged(ValueError):
-    """A journal that is not as it was written."""
-
-
-class Unverified(ValueError):
-    """A journal of version 1: whether it is as it was written cannot be known."""
+class Unusable(ValueError):
+    """A journal from which nothing can be restored; the reason is one of those above."""
 
 
 class Page(NamedTuple):
@@ -174,13 +170,6 @@ class Page(NamedTuple):
         )
 
 
-class Journal(NamedTuple):
-    """The pages of a commit, and the length of the file."""
-
-    pages: list[Page]
-    length: int
-
-
 def pack(pages: list[Page], length: int) -> bytes:
     """Return the bytes of a journal."""
     entries = (_ENTRY.pack(at, len(old)) + old + new for at, old, new in pages)
@@ -188,21 +177,21 @@ def pack(pages: list[Page], length: int) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(raw: bytes) -> Journal:
-    """Return the journal; raise unless all of it is as it was written."""
+def unpack(raw: bytes) -> tuple[list[Page], int]:
+    """Return the pages and the length of the file; raise unless all of it is as it was written."""
     if raw.startswith(MAGIC_1):
-        raise Unverified
+        raise Unusable(UNVERIFIED)
     if not raw.startswith(MAGIC):
         # A cut within the first line, or nothing at all, is damage and not another kind of file.
-        raise Damaged if MAGIC.startswith(raw) else NotAJournal
+        raise Unusable(DAMAGED if MAGIC.startswith(raw) else ANOTHER)
     body, digest = raw[:-32], raw[-32:]
     if len(body) < len(MAGIC) + _HEAD.size or hashlib.sha256(body).digest() != digest:
-        raise Damaged
+        raise Unusable(DAMAGED)
     length, n_pages = _HEAD.unpack_from(body, len(MAGIC))
     pages = _pages(body, len(MAGIC) + _HEAD.size)
     if len(pages) != n_pages or any(page.offset + len(page.old) > length for page in pages):
-        raise Damaged
-    return Journal(pages, length)
+        raise Unusable(DAMAGED)
+    return pages, length
 
 
 def _pages(raw: bytes, at: int) -> list[Page]:
@@ -211,12 +200,12 @@ def _pages(raw: bytes, at: int) -> list[Page]:
     after = 0
     while at < len(raw):
         if at + _ENTRY.size > len(raw):
-            raise Damaged
+            raise Unusable(DAMAGED)
         offset, size = _ENTRY.unpack_from(raw, at)
         at += _ENTRY.size
         # As written: whole pages in increasing order.
         if not 0 < size <= PAGE or offset % PAGE or offset < after or at + 2 * size > len(raw):
-            raise Damaged
+            raise Unusable(DAMAGED)
         pages.append(Page(offset, raw[at : at + size], raw[at + size : at + 2 * size]))
         at += 2 * size
         after = offset + PAGE
@@ -274,26 +263,27 @@ def _undo(fd: int, path: Path) -> None:
     found = _read(journal, path)
     if found is None:
         return
-    present = [os.pread(fd, len(page.old), page.offset) for page in found.pages]
-    if present != [page.old for page in found.pages]:
-        if found.length != size or not all(map(Page.fits, found.pages, present)):
+    pages, length = found
+    present = [os.pread(fd, len(page.old), page.offset) for page in pages]
+    if present != [page.old for page in pages]:
+        if length != size or not all(map(Page.fits, pages, present)):
             raise BadValue(
                 f"Expected {path} as an interrupted run left it, found that it was changed since; "
                 f"delete {journal} if the file is correct."
             )
-        for page in found.pages:
+        for page in pages:
             _write_all(fd, page.old, page.offset)
     os.fsync(fd)  # also if all was old: perhaps another process was killed here, before its sync
     journal.unlink()
     sync_folder(journal.parent)
 
 
-def _read(journal: Path, path: Path) -> Journal | None:
+def _read(journal: Path, path: Path) -> tuple[list[Page], int] | None:
     """Read and verify the journal of a file; ``None`` if there is none."""
     try:
         # A link is never ours: what is written there would go wherever a stranger wants.
         if journal.is_symlink() or kind_at(journal) not in (None, "file", "folder"):
-            raise NotAJournal
+            raise Unusable(ANOTHER)
         return unpack(journal.read_bytes())
     except FileNotFoundError:
         return None
@@ -302,21 +292,8 @@ def _read(journal: Path, path: Path) -> Journal | None:
             f"Expected to read the journal of an interrupted run at {journal}, found that this is not "
             f"possible ({error.strerror})."
         ) from None
-    except NotAJournal:
-        raise BadValue(
-            f"Expected a journal of scbatchprox, found another file at {journal}."
-        ) from None
-    except Unverified:
-        raise BadValue(
-            f"Expected a journal with a checksum to restore {path} from, found one of version 0.1.0 without "
-            f"at {journal}; open the file once with that version, or put back a copy of the file and "
-            f"delete the journal."
-        ) from None
-    except Damaged:
-        raise BadValue(
-            f"Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
-            f"a copy of the file, then delete the journal."
-        ) from None
+    except Unusable as reason:
+        raise BadValue(str(reason).format(path=path, journal=journal)) from None
 
 
 def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -333,6 +310,8 @@ class JournaledFile(WatchedFile):
     ``read`` is the state of the file when it was read; the changes are refused if it is another one by now.
     """
 
+    _fd = -1  # of a file that could not be locked
+
     def __init__(self, path: Path, read: os.stat_result | None = None) -> None:
         self.path = path
         self._fd = _locked(path)
@@ -340,6 +319,7 @@ class JournaledFile(WatchedFile):
             if read is not None:
                 check_same(path, read, os.fstat(self._fd))
             _undo(self._fd, path)
+            super().__init__(self._fd)
         except BaseException:
             self.close()
             raise
@@ -351,21 +331,15 @@ class JournaledFile(WatchedFile):
         self._rest = os.pread(self._fd, extra, self._old_end) if 0 < extra <= KEPT_BYTES else b""
         self._old: dict[int, bytes] = {}
         self._new: dict[int, bytearray] = {}
-        self._at = 0
-        self.failure = None
 
     def _fill(self, view: memoryview, at: int) -> int:
         """Read the content with all changes."""
-        got = 0
-        while got < len(view) and (n := os.preadv(self._fd, [view[got:]], at + got)):
-            got += n
-        first, last = at // PAGE, (at + len(view) - 1) // PAGE
-        for page in range(first, last + 1) if len(view) < 64 * PAGE else sorted(self._new):
-            if page in self._new and first <= page <= last:
-                lo = max(page * PAGE, at)
-                hi = min(page * PAGE + len(self._new[page]), at + len(view))
-                if lo < hi:
-                    view[lo - at : hi - at] = self._new[page][lo - page * PAGE : hi - page * PAGE]
+        got = super()._fill(view, at)
+        for page in range(at // PAGE, -(-(at + len(view)) // PAGE)):
+            start, new = page * PAGE, self._new.get(page, b"")
+            lo, hi = max(start, at), min(start + len(new), at + len(view))
+            if lo < hi:
+                view[lo - at : hi - at] = new[lo - start : hi - start]
         return got
 
     def _put(self, view: memoryview, at: int) -> None:

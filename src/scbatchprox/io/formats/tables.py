@@ -35,8 +35,8 @@ from ...core.checks import BATCH_KEY, some_of
 from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
 from ..damaged import check_fits, damaged, reading
+from . import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 from .arrays import DiskRows, scratch_file
-from .base import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
 
 __all__ = ["ParquetFile", "TextFile"]
 
@@ -71,12 +71,7 @@ class Table(CellFile):
 
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns as labels."""
-        absent = [key for key in keys if key not in self.columns]
-        if absent:
-            raise BadKey(
-                "Expected ", what, f" among the columns of {self.path.name}, found no "
-                f"{some_of(absent)}; available: {some_of(self.columns, most=20)}.",
-            )  # fmt: skip
+        self.require(keys, self.columns, "columns", what)
         self.exclude(keys)
         return self._labels(keys)
 
@@ -154,22 +149,16 @@ class Table(CellFile):
     ) -> AbstractContextManager[Writer]:
         """Open a writer of a copy with new coordinates at ``path``, which is later moved."""
 
-    def _counts_rows(self, name: str) -> bool:
-        """Whether a column of numbers is 0, 1, 2, ... or 1, 2, 3, ..., with more than one row."""
+    def _is_id(self, name: str) -> bool:
+        """Whether a column of numbers has a name of cells, or is 0, 1, 2, ... or 1, 2, 3, ..."""
+        if name.lower() in ID_NAMES:
+            return True
         rows = self.rows_of([name])
         n, first = rows.shape[0], rows[0:1][0, 0]
-        return (
-            n > 1
-            and first in (0, 1)
-            and all(
-                np.array_equal(block[:, 0], first + np.arange(lo, lo + len(block)))
-                for lo in range(0, n, BLOCK_LABELS)
-                for block in [rows[lo : lo + BLOCK_LABELS]]
-            )
-        )
-
-    def _is_id(self, name: str) -> bool:
-        return name.lower() in ID_NAMES or self._counts_rows(name)
+        if n == 1 or first not in (0, 1):
+            return False
+        blocks = (slice(lo, min(n, lo + BLOCK_LABELS)) for lo in range(0, n, BLOCK_LABELS))
+        return all(np.array_equal(rows[at][:, 0], first + np.r_[at]) for at in blocks)
 
     def _check_columns(self) -> None:
         repeated = [name for name, n in Counter(self.columns).items() if n > 1]
@@ -254,28 +243,15 @@ class ParsedNumbers:
         """Return the columns that hold numbers; one in which all are missing does not."""
         return self._numeric & self._present
 
-    def columns(self, columns: Sequence[int]) -> ParsedRows:
+    def columns(self, columns: Sequence[int]) -> DiskRows:
         """Return the rows of some columns."""
         assert self._written is not None
-        shape = (self._n, len(self._written))
-        rows = DiskRows(self._file, 0, shape, np.dtype(np.float64))
-        return ParsedRows(rows, [self._written.index(j) for j in columns])
+        shape, at = (self._n, len(self._written)), [self._written.index(j) for j in columns]
+        return DiskRows(self._file, 0, shape, np.dtype(np.float64), columns=at)
 
     def close(self) -> None:
         """Remove the temporary file."""
         self._file.close()
-
-
-class ParsedRows:
-    """Rows of some of the columns in the file."""
-
-    def __init__(self, rows: DiskRows, at: list[int]) -> None:
-        self.shape, self.dtype = (rows.shape[0], len(at)), rows.dtype
-        self._rows, self._at = rows, at
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        block = self._rows[rows]
-        return block if len(self._at) == block.shape[1] else block[:, self._at]
 
 
 def _floats(texts: Iterable[str]) -> np.ndarray | None:
@@ -475,9 +451,6 @@ class _TextWriter(Writer):
                 f"instead of {self._n}."
             )
 
-    def finish(self, record: dict[str, Any]) -> None:
-        """Ignore the record: a table cannot hold it."""
-
 
 def _delimiter(path: Path) -> str:
     name = path.name.lower().removesuffix(".gz")
@@ -525,9 +498,16 @@ class ParquetFile(Table):
         try:
             with reading(path):
                 self.columns = list(self._file.schema_arrow.names)
-                self._check_rows()
+                about = self._file.metadata
+                #: Rows of each part.
+                self._group_rows = [
+                    about.row_group(i).num_rows for i in range(about.num_row_groups)
+                ]
+                n, found = about.num_rows, sum(self._group_rows)
+                if min(self._group_rows, default=0) < 0 or found != n:
+                    raise damaged(path, f"{n:,} rows, and {found:,} in its parts")
             self._check_columns()
-            if self._file.metadata.num_rows == 0:
+            if n == 0:
                 raise BadValue(f"Expected at least one cell, found no row in {path.name}.")
         except BaseException:
             self.close()
@@ -541,19 +521,17 @@ class ParquetFile(Table):
         """Return the rows of some columns, in single precision if all of them are."""
         types = [self._file.schema_arrow.field(name).type for name in names]
         small = all(self.pa.types.is_floating(kind) and kind.bit_width <= 32 for kind in types)
-        return ParquetRows(self, names, np.dtype(np.float32 if small else np.float64))
+        return ParquetRows(self, names, np.float32 if small else np.float64)
 
     def batches(self, columns: Sequence[str], lo: int, step: int) -> Iterator[Any]:
         """Yield tables of up to ``step`` rows of some columns, from row ``lo`` on."""
-        sizes = [self._file.metadata.row_group(g).num_rows for g in range(self.n_groups)]
-        ends = np.cumsum(sizes)
+        ends = np.cumsum(self._group_rows)
         first = int(np.searchsorted(ends, lo, side="right"))  # skip the groups before row ``lo``
         skip = lo - int(ends[first - 1]) if first else lo
+        groups = range(first, len(ends))
         with reading(self.path):
             # Reading "PC" also returns "PC.1" as if it were nested in it.
-            for batch in self._file.iter_batches(
-                step, row_groups=range(first, self.n_groups), columns=list(columns)
-            ):
+            for batch in self._file.iter_batches(step, row_groups=groups, columns=list(columns)):
                 past = min(skip, batch.num_rows)
                 skip -= past
                 if past < batch.num_rows:
@@ -563,11 +541,6 @@ class ParquetFile(Table):
     def n_cells(self) -> int:
         """Number of rows."""
         return int(self._file.metadata.num_rows)
-
-    @property
-    def n_groups(self) -> int:
-        """Number of row groups."""
-        return int(self._file.metadata.num_row_groups)
 
     def _numeric(self) -> set[str]:
         schema = self._file.schema_arrow
@@ -624,47 +597,51 @@ class ParquetFile(Table):
             yield writer
             writer.close()
 
-    def _check_rows(self) -> None:
-        """Compare the number of rows with those of all parts of the table."""
-        about = self._file.metadata
-        parts = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
-        if min(parts, default=0) < 0 or sum(parts) != about.num_rows:
-            raise damaged(self.path, f"{about.num_rows:,} rows, and {sum(parts):,} in its parts")
-
 
 class ParquetRows:
-    """Rows of some columns of numbers; consecutive requests read on where the last one ended."""
+    """Rows of some columns; consecutive requests read on where the last one ended."""
 
-    def __init__(self, table: ParquetFile, names: Sequence[str], dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = (table.n_cells, len(names)), dtype
-        self._table, self._names = table, list(names)
-        self._source: _Source | None = None
-        self._next = 0
+    def __init__(self, file: ParquetFile, names: Sequence[str], dtype: Any = np.float64) -> None:
+        self.shape, self.dtype = (file.n_cells, len(names)), np.dtype(dtype)
+        self._file, self._names = file, list(names)
+        self._batches: Iterator[Any] = iter(())
+        self._next, self._rest = -1, None  # the row after the last one, and the batch that it is in
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         lo, hi, _ = rows.indices(self.shape[0])
         block = np.empty((max(0, hi - lo), self.shape[1]), self.dtype)
-        if self._source is None or lo != self._next:
-            self._source = _Source(self._table, self._names, lo)
         done = 0
-        for part in self._source.take(len(block)):
-            for j in range(self.shape[1]):
-                values = part.column(j).to_numpy(zero_copy_only=False)
-                block[done : done + part.num_rows, j] = values
-            done += part.num_rows
-        self._next = lo + done
+        for part in self.parts(lo, lo + len(block)):
+            for j, column in enumerate(part.columns):
+                block[done : done + len(part), j] = column.to_numpy(zero_copy_only=False)
+            done += len(part)
         return block
+
+    def parts(self, lo: int, hi: int) -> Iterator[Any]:
+        """Yield some rows as batches."""
+        if lo != self._next:
+            self._batches, self._rest = self._file.batches(self._names, lo, STEP_ROWS), None
+        self._next = lo
+        while self._next < hi:
+            batch = self._rest or next(self._batches, None)
+            if batch is None:
+                raise damaged(self._file.path, f"it ends {hi - self._next:,} rows too early")
+            part = batch.slice(0, hi - self._next)
+            self._next += len(part)
+            self._rest = batch.slice(len(part))
+            yield part
 
 
 class _ParquetWriter(Writer):
     """Writes row groups of new coordinates, and of the other columns as they are in a table."""
 
-    def __init__(self, table: ParquetFile, target: Any, names: Sequence[str], size: int) -> None:
-        self._pa, self._target = table.pa, target
+    def __init__(self, file: ParquetFile, target: Any, names: Sequence[str], size: int) -> None:
+        self._pa, self._target = file.pa, target
         self._names, self._size = list(names), size
-        self._others = [name for name in table.columns if name not in set(names)]
-        self._source = _Source(table, self._others)
+        self._others = [name for name in file.columns if name not in set(names)]
+        self._source = ParquetRows(file, self._others)
         self._parts: list[np.ndarray] = []
+        self._done = 0
 
     def write(self, lo: int, block: np.ndarray) -> None:
         """Write rows, starting at row ``lo``; those that do not fill a group are kept."""
@@ -676,9 +653,6 @@ class _ParquetWriter(Writer):
         """Write the last rows."""
         if rest := sum(map(len, self._parts)):
             self._write_group(rest)
-
-    def finish(self, record: dict[str, Any]) -> None:
-        """Ignore the record: a table cannot hold it."""
 
     def _write_group(self, n: int) -> None:
         rows = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
@@ -692,27 +666,9 @@ class _ParquetWriter(Writer):
         }
         if self._others:
             # Every batch may have its own dictionary of categories.
-            parts = list(self._source.take(n))
+            parts = list(self._source.parts(self._done, self._done + n))
             others = self._pa.Table.from_batches(parts).unify_dictionaries()
             columns |= {name: others.column(name) for name in self._others}
+        self._done += n
         group = [columns[name] for name in schema.names]
         self._target.write_table(self._pa.table(group, schema=schema), row_group_size=n)
-
-
-class _Source:
-    """Takes any number of rows of some columns, from row ``lo`` on, from batches of other sizes."""
-
-    def __init__(self, table: ParquetFile, names: Sequence[str], lo: int = 0) -> None:
-        self._batches, self._path = table.batches(names, lo, STEP_ROWS), table.path
-        self._rest: Any = None
-
-    def take(self, n: int) -> Iterator[Any]:
-        """Yield the next ``n`` rows in parts."""
-        while n:
-            batch = next(self._batches, None) if self._rest is None else self._rest
-            if batch is None:
-                raise damaged(self._path, f"it ends {n:,} rows too early")
-            part = batch.slice(0, n)
-            n -= part.num_rows
-            self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
-            yield part

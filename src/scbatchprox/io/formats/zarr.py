@@ -19,25 +19,9 @@ from ...errors import BadValue, InUse, Part
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
-from .base import CellFile, Rows, Writer
-from .elements import child, parts_of, stored_obs, stored_record, stored_rows
+from . import Rows, Writer, zarr_folder
+from .elements import AnnDataFile, child, parts_of
 from .journal import deferred_signals
-from .zarr_folder import (
-    RegularFiles,
-    begin,
-    check_index,
-    check_store_place,
-    copy_store,
-    finish,
-    move_in,
-    put,
-    ready_of,
-    restore,
-    settle,
-    state,
-    sweep,
-    write_record,
-)
 from .zarr_folder import discard as _remove
 
 __all__ = ["ZarrFile"]
@@ -46,27 +30,27 @@ __all__ = ["ZarrFile"]
 CHUNK_BYTES = 1 << 22
 
 
-class ZarrFile(CellFile):
+class ZarrFile(AnnDataFile):
     """An AnnData store in a zarr folder."""
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         super().__init__(path, worker=worker)
         if not worker:
-            settle(path)
+            zarr_folder.settle(path)
         try:
-            self._group = zarr.open_group(RegularFiles(path, read_only=True), mode="r")
+            self.group = zarr_folder.opened(path)
         except Exception as error:
             # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(
                 f"Expected a .zarr store, found {path}, which is damaged or of another kind ({error})."
             ) from None
-        if "obs" not in self._group:
+        if "obs" not in self.group:
             raise BadValue(
-                f"Expected an AnnData store, found {path} without obs; available: {some_of(self._group)}."
+                f"Expected an AnnData store, found {path} without obs; available: {some_of(self.group)}."
             )
         #: How the elements were that a result is made from, before they were read.
         self._states: dict[str, str] = {}
-        self.note(f"obs/{child(self._group, 'obs').attrs.get('_index', '_index')}")
+        self.note(f"obs/{child(self.group, 'obs').attrs.get('_index', '_index')}")
 
     def __enter__(self) -> ZarrFile:
         # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
@@ -82,95 +66,82 @@ class ZarrFile(CellFile):
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
         name = use_rep or self.default_rep
         self.note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
-        rows = stored_rows(self._group, name)
-        chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
-        self.row_step = chunks[0] if chunks else 1
-        return rows
+        return super().embedding(name)
 
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read some columns of ``obs``."""
         self.note(*(f"obs/{key}" for key in keys))
-        return stored_obs(self._group, keys, what)
-
-    def record(self, key: str) -> dict[str, Any] | None:
-        """Read ``uns[key]``, if ``obsm`` has the result."""
-        return stored_record(self._group, key)
+        return super().obs(keys, what)
 
     @contextmanager
     def writer(
         self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> Iterator[Writer]:
         """Open a writer for a result in this store, or in a copy of it."""
-        if out is None:
-            with self._writer_in_place(key, shape, dtype) as writer:
-                yield writer
-        else:
-            check_store_place(out)
-            with self._writer_of_copy(out.resolve(), key, shape, dtype) as writer:
-                yield writer
+        if out is not None:
+            zarr_folder.check_store_place(out)
+        opened = self._in_place() if out is None else self._in_copy(out.resolve())
+        with opened as folder:
+            yield _ZarrWriter(folder, self.group.metadata.zarr_format, key, shape, dtype)
 
     @contextmanager
-    def _writer_in_place(
-        self, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
-    ) -> Iterator[Writer]:
+    def _in_place(self) -> Iterator[Path]:
+        """Yield the folder of a result that is then moved into this store."""
         store = self.path.resolve()
-        check_index(store)
+        zarr_folder.check_index(store)
         _check_moves(store)
         identity = os.stat(store)
         with locked(store):
             with deferred_signals():
-                finish(store)  # the result of an interrupted run, if it was not seen at the opening
+                zarr_folder.finish(store)  # of an interrupted run, if not seen at the opening
             with _partial(store) as folder:
-                yield _ZarrWriter(folder, self._version, key, shape, dtype)
+                yield folder
                 with deferred_signals():
                     if not os.path.samestat(identity, os.stat(store)):
                         raise InUse(
                             f"Expected to be the only writer of {store}, found that it was replaced; "
                             f"run again."
                         )
-                    write_record(folder, store, self._states)
+                    zarr_folder.write_record(folder, store, self._states)
                     self.check_unchanged()  # so the record is of what was read
                     # From here on the result is complete: if we are killed, the next opening finishes it.
-                    os.rename(folder, ready_of(store))
-                    finish(store, compared=True)
+                    os.rename(folder, zarr_folder.ready_of(store))
+                    zarr_folder.finish(store, compared=True)
 
     @contextmanager
-    def _writer_of_copy(
-        self, destination: Path, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
-    ) -> Iterator[Writer]:
+    def _in_copy(self, destination: Path) -> Iterator[Path]:
+        """Yield the folder of a result that is then moved into a copy of this store."""
         with deferred_signals():
-            restore(destination)
-        sweep(destination)
+            zarr_folder.restore(destination)
+        zarr_folder.sweep(destination)
         with ExitStack() as held:
             locks = _lock_if_there(destination, held)
             with _partial(destination) as folder:
-                copy_store(self.path, folder / "store")
-                check_index(folder / "store", self.path)
-                yield _ZarrWriter(folder, self._version, key, shape, dtype)
+                zarr_folder.copy_store(self.path, folder / "store")
+                zarr_folder.check_index(folder / "store", self.path)
+                yield folder
                 self.check_unchanged()
-                move_in(folder, folder / "store")
+                zarr_folder.move_in(folder, folder / "store")
                 with deferred_signals():
                     if not locks:  # another process may have made it since
                         _lock_if_there(destination, held)
                     _drop_ready(destination)
-                    put(folder, destination)
+                    zarr_folder.put(folder, destination)
                 sync_folder(destination.parent)
-
-    @property
-    def _version(self) -> int:
-        return self._group.metadata.zarr_format
 
     def note(self, *names: str) -> None:
         """Note how elements are before they are read. A worker writes nothing."""
         if not self.worker:
             # Checked names: some come from the store, and a path may lead to any other folder.
             names = tuple("/".join(parts_of(name)) for name in names)
-            self._states = {name: state(self.path / name) for name in names} | self._states
+            self._states = {
+                name: zarr_folder.state(self.path / name) for name in names
+            } | self._states
 
     def check_unchanged(self) -> None:
         """Raise an error if a result is of other cells than are in the store now."""
         for name, before in self._states.items():
-            if state(self.path / name) != before:
+            if zarr_folder.state(self.path / name) != before:
                 raise BadValue(
                     f"Expected {self.path} as it was when it was opened, found that its {name} was "
                     f"changed since; run again."
@@ -180,7 +151,7 @@ class ZarrFile(CellFile):
 @contextmanager
 def _partial(destination: Path) -> Iterator[Path]:
     """Yield a folder beside a store; it is removed at the end, unless it was given another name."""
-    folder, handle = begin(destination)
+    folder, handle = zarr_folder.begin(destination)
     try:
         yield folder
     finally:
@@ -208,10 +179,10 @@ def _drop_ready(store: Path) -> None:
     """Leave no result of an interrupted run that could be moved into the next store of this name."""
     try:
         if store.exists():
-            finish(store)
+            zarr_folder.finish(store)
     except BadValue:
         pass  # it is not of these cells
-    _remove(ready_of(store))
+    _remove(zarr_folder.ready_of(store))
 
 
 def _check_moves(store: Path) -> None:

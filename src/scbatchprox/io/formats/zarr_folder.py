@@ -47,51 +47,38 @@ from .elements import parts_of
 from .journal import deferred_signals
 
 __all__ = [
-    "RegularFiles", "begin", "check_index", "check_store_place", "copy_store", "discard", "finish",
-    "move_in", "put", "ready_of", "restore", "settle", "state", "sweep", "write_record",
+    "begin", "check_index", "check_store_place", "copy_store", "discard", "finish", "move_in", "opened",
+    "put", "ready_of", "restore", "settle", "state", "sweep", "write_record",
 ]  # fmt: skip
 
 #: Errors that mean: this system, or this file system, has no such step. Some containers answer EPERM.
 _UNABLE = {
-    errno.ENOSYS,
-    errno.EINVAL,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EXDEV,
-    errno.EPERM,
-}
+    errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM
+}  # fmt: skip
 _AT_FDCWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, and RENAME_SWAP of macOS
 
 
-def exchange(a: Path, b: Path) -> bool:
+def _exchanged(a: Path, b: Path) -> bool:
     """Exchange two existing files or folders, or return False where that takes more than one step.
 
     Nobody sees a moment in which one of the names is missing, and a killed process leaves both as they
     were, or both exchanged.
     """
-    code = _exchanged(os.fsencode(a), os.fsencode(b))
-    if code in _UNABLE:
+    if sys.platform not in ("linux", "darwin"):
         return False
-    if code:
-        raise OSError(code, os.strerror(code), str(b))
-    return True
-
-
-def _exchanged(a: bytes, b: bytes) -> int:
-    """Ask the system; return the number of its error, or 0."""
+    one, other, flag = os.fsencode(a), os.fsencode(b), ctypes.c_uint(_EXCHANGE)
     try:
+        system = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "linux":
-            system = ctypes.CDLL(None, use_errno=True)
-            failed = system.renameat2(_AT_FDCWD, a, _AT_FDCWD, b, ctypes.c_uint(_EXCHANGE))
-        elif sys.platform == "darwin":
-            system = ctypes.CDLL(None, use_errno=True)
-            failed = system.renamex_np(a, b, ctypes.c_uint(_EXCHANGE))
+            failed = system.renameat2(_AT_FDCWD, one, _AT_FDCWD, other, flag)
         else:
-            return errno.ENOSYS
+            failed = system.renamex_np(one, other, flag)
     except AttributeError:  # a C library from before 2018
-        return errno.ENOSYS
-    return ctypes.get_errno() if failed else 0
+        return False
+    if failed and ctypes.get_errno() not in _UNABLE:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(b))
+    return not failed
 
 
 class RegularFiles(LocalStore):
@@ -136,12 +123,22 @@ def copy_store(source: Path, target: Path) -> None:
 
 def checksum(element: Path) -> str:
     """Return a checksum of all bytes of an element of a store; a copy has the same."""
-    return _digest(element, _content)
+
+    def content(path: Path) -> str:
+        with open(path, "rb", buffering=0) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return _digest(element, content)
 
 
 def state(element: Path) -> str:
     """Return what tells that the files of an element are the same and were not written to; reads none."""
-    return _digest(element, _status)
+
+    def status(path: Path) -> str:
+        found = path.stat()
+        return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+    return _digest(element, status)
 
 
 def _digest(element: Path, describe: Callable[[Path], str]) -> str:
@@ -166,16 +163,6 @@ def _digest(element: Path, describe: Callable[[Path], str]) -> str:
             for (name, _), text in zip(files, texts, strict=True):
                 found.update(f"{name}\0{text}\0".encode(errors="surrogateescape"))
     return found.hexdigest()
-
-
-def _content(path: Path) -> str:
-    with open(path, "rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _status(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
 def _walk(
@@ -214,9 +201,8 @@ def beside(store: Path, kind: str) -> Path:
 def check_store_place(path: str | Path) -> None:
     """Raise an error if there is something that is not a store: it would be replaced, and lost."""
     path = Path(path)
-    found = kind_at(
-        path
-    )  # before links are resolved: /dev/stdout may lead to a pipe, without a name
+    # Before links are resolved: /dev/stdout may lead to a pipe, without a name.
+    found = kind_at(path)
     if found is None:
         parent = path.resolve().parent
         if not parent.is_dir():
@@ -306,7 +292,7 @@ def put(folder: Path, destination: Path) -> None:
             if error.errno not in _TAKEN:
                 raise
         try:
-            if not exchange(folder / "store", destination):
+            if not _exchanged(folder / "store", destination):
                 _put_in_steps(folder, destination)
             return
         except FileNotFoundError:
@@ -492,10 +478,14 @@ def _put_aside(target: Path, aside: Path) -> None:
         os.rename(target, aside)
 
 
+def opened(store: Path, **how: Any) -> Any:
+    """Open the group of a store for reading."""
+    return zarr.open_group(RegularFiles(store, read_only=True), mode="r", **how)
+
+
 def _has_index(store: Path) -> bool:
     """Whether a store has an index: consolidated metadata of all its arrays."""
-    group = zarr.open_group(RegularFiles(store, read_only=True), mode="r")
-    return group.metadata.consolidated_metadata is not None
+    return opened(store).metadata.consolidated_metadata is not None
 
 
 def check_index(store: Path, source: Path | None = None) -> None:
@@ -509,12 +499,7 @@ def check_index(store: Path, source: Path | None = None) -> None:
             warnings.filterwarnings("ignore", "Object at .* is not recognized")
             by_index, there = (
                 {name for name, _ in group.members(max_depth=None)}
-                for group in (
-                    zarr.open_group(RegularFiles(store, read_only=True), mode="r"),
-                    zarr.open_group(
-                        RegularFiles(store, read_only=True), mode="r", use_consolidated=False
-                    ),
-                )
+                for group in (opened(store), opened(store, use_consolidated=False))
             )
         if by_index != there:
             raise BadValue(
