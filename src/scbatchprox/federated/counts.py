@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,7 @@ from ..upstream.sums import GeneSums, cross_products, require_all
 from .ledger import Own
 from .messages import Message
 from .plan import MIN_CELLS, Plan
-from .site import Site, Waiting
+from .site import Site, Terms, Waiting
 from .sums import Addends, AddUp, Fixed, Kind
 
 __all__ = [
@@ -393,20 +393,17 @@ def contribute_counts(
     plan: Plan,
     file: CountsFile,
     *,
-    confirmed: str | None = None,
     min_cells: int | None = None,
-    permitted: bool = False,
-    progress: Progress = silent,
-    wait: Callable[[Waiting], bool] = lambda _: False,
+    **terms: Unpack[Terms],
 ) -> VariableGenes | SharedPCA | Waiting:
     """Answer the rounds of a plan with the counts of a file; return the result if all are known.
 
     ``min_cells`` is the least number of cells in a batch, and of cells with a gene: by default what the plan
-    says, and at least 20. The other parameters are those of :meth:`Site.run`.
+    says, and at least 20. ``terms`` are those of :meth:`Site.run`.
     """
     if plan.kind not in ("genes", "pca"):
         raise BadValue(f"Expected a plan for counts, found plan {plan.id} for {plan.kind}.")
-    site.check(plan, confirmed)  # before any count is read
+    site.check(plan, terms.get("confirmed"))  # before any count is read
     with open_counts(
         file.path, layer=file.layer, batch_key=file.batch_key, fractional=file.fractional
     ) as counts:
@@ -421,15 +418,8 @@ def contribute_counts(
                 f"Expected at least {least} cells in every batch, found {sizes.min()} in "
                 f"{sizes.idxmin()!r}: leave this batch out, or lower ", Parameter("min_cells"), ".",
             )  # fmt: skip
-        return site.run(
-            plan,
-            _kind(plan, counts, least, progress),
-            own,
-            confirmed=confirmed,
-            permitted=permitted,
-            progress=progress,
-            wait=wait,
-        )
+        kind = _kind(plan, counts, least, terms.get("progress", silent))
+        return site.run(plan, kind, own, **terms)
 
 
 def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | Waiting:

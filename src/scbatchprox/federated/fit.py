@@ -28,13 +28,13 @@ times the number of cells and coordinates. A site's numbers are exact to :math:`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -59,7 +59,7 @@ from ..upstream.on_disk import recorded
 from .ledger import Own
 from .messages import as_bytes
 from .plan import MIN_CELLS, Plan
-from .site import Site, Waiting
+from .site import Site, Terms, Waiting
 from .sums import WIDE, Addends, AddUp, Fixed
 
 __all__ = ["ROUND", "CellsFile", "contribute", "pooled_moments", "refine", "refine_parameters"]
@@ -158,20 +158,16 @@ def contribute(
     plan: Plan,
     file: CellsFile,
     *,
-    confirmed: str | None = None,
-    accepted: bool = False,
     min_cells: int | None = None,
-    permitted: bool = False,
     write: bool = False,
-    progress: Progress = silent,
-    wait: Callable[[Waiting], bool] = lambda _: False,
+    **terms: Unpack[Terms],
 ) -> BatchProx | Waiting:
     """Answer the rounds of a plan with the cells of a file; return the fitted model if all are known.
 
     Parameters
     ----------
-    site, plan, confirmed, accepted, permitted, wait
-        As for :meth:`Site.run`.
+    site, plan, terms
+        As for :meth:`Site.run`; progress is also called after every chunk of rows.
     file
         The cells.
     min_cells
@@ -179,13 +175,12 @@ def contribute(
         lower it.
     write
         Write the refined cells when the model is fitted.
-    progress
-        Called after every chunk of rows, and after every round.
     """
     if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
         raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")
-    site.check(plan, confirmed, accepted=accepted)  # before any cell is read
-    model = _model(plan)
+    # Before any cell is read.
+    site.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+    model, progress = _model(plan), terms.get("progress", silent)
     with _opened(site, plan, file) as job:
         try:
             own = _own(job, plan, model, min_cells, progress)
@@ -194,16 +189,8 @@ def contribute(
                 site.tell(plan, "cells")  # others learn that, and no more
             raise
         hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
-        found = site.run(
-            plan,
-            partial(refine, own, model, min_cells=_least(plan, min_cells)),
-            hashes,
-            confirmed=confirmed,
-            accepted=accepted,
-            permitted=permitted,
-            progress=progress,
-            wait=wait,
-        )
+        kind = partial(refine, own, model, min_cells=_least(plan, min_cells))
+        found = site.run(plan, kind, hashes, **terms)
         if write and isinstance(found, BatchProx):
             rep = file.use_rep or job.file.default_rep
             found.provenance_ = {

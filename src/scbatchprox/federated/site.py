@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .messages import Message, check_name
 from .plan import Plan, check_accepted
 from .sums import Addends, Fixed, Kind, Limbs, Totals, masked
 
-__all__ = ["Site", "Waiting"]
+__all__ = ["Site", "Terms", "Waiting"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,21 @@ class Waiting:
 
     round: int
     missing: tuple[str, ...]
+
+
+class Terms(TypedDict, total=False):
+    """What the operator of a site says to a plan, and what happens meanwhile.
+
+    ``confirmed`` and ``accepted`` are those of :meth:`Site.check`. ``permitted`` is whether the answer may
+    differ from an earlier one in its members or cells. ``progress`` is called after every round. ``wait`` is
+    called with a round that is not complete; ``True`` means to look again.
+    """
+
+    confirmed: str | None
+    accepted: bool
+    permitted: bool
+    progress: Progress
+    wait: Callable[[Waiting], bool]
 
 
 class _Stopped(Exception):
@@ -142,26 +157,15 @@ class Site:
                 )
         check_accepted(plan, accepted or answered)
 
-    def run(
-        self,
-        plan: Plan,
-        kind: Kind[T],
-        own: Own,
-        *,
-        confirmed: str | None,
-        accepted: bool = False,
-        permitted: bool = False,
-        progress: Progress = silent,
-        wait: Callable[[Waiting], bool] = lambda _: False,
-    ) -> T | Waiting:
+    def run(self, plan: Plan, kind: Kind[T], own: Own, **terms: Unpack[Terms]) -> T | Waiting:
         """Answer rounds of a plan until one cannot be combined, and return that or the result.
 
-        ``confirmed`` and ``accepted`` are those of :meth:`check`. ``kind`` is started from the beginning, and
-        given the sums of rounds that are known.
-        ``own`` are hashes of this site's numbers. ``wait`` is called with a round that is not complete;
-        ``True`` means to look again.
+        ``kind`` is started from the beginning, and given the sums of rounds that are known. ``own`` are
+        hashes of this site's numbers.
         """
-        self.check(plan, confirmed, accepted=accepted)
+        self.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+        permitted, progress = terms.get("permitted", False), terms.get("progress", silent)
+        wait = terms.get("wait", lambda _: False)
         state, number, computing = "", 0, True
 
         def add_up(addends: Addends) -> Totals:
