@@ -411,7 +411,7 @@ def contribute_counts(
         sizes = pd.Series(batch).astype(str).value_counts().sort_index()
         # The bytes of an answer are in the ledger, so counts are not read once more to recognise them.
         own = Own.of(sizes.index.tolist(), sizes.to_numpy())
-        least = max(MIN_CELLS, _number(plan, "min_cells")) if min_cells is None else min_cells
+        least = plan.least(min_cells)
         if sizes.min() < least:
             site.tell(plan, "cells")  # others learn that, and no more
             raise BadValue(
@@ -452,33 +452,11 @@ def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | W
 def _kind(
     plan: Plan, counts: Counts, min_cells: int, progress: Progress
 ) -> Kind[VariableGenes] | Kind[SharedPCA]:
-    names, n_hvgs = plan.parameters.get("genes"), _number(plan, "n_hvgs")
+    names, n_hvgs = plan.parameters.get("genes"), plan.number("n_hvgs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _unknown(plan)
+        raise plan.unknown()
+    given: dict[str, Any] = {"n_hvgs": n_hvgs, "min_cells": min_cells, "progress": progress}
     listed = np.array(names, dtype=object)
     if plan.kind == "genes":
-        return partial(genes, counts, listed, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
-    return partial(
-        pca,
-        counts,
-        listed,
-        n_components=_number(plan, "n_components"),
-        n_hvgs=n_hvgs,
-        min_cells=min_cells,
-        progress=progress,
-    )
-
-
-def _number(plan: Plan, name: str) -> int:
-    """A parameter of a plan, which another site has written."""
-    found = plan.parameters.get(name)
-    if type(found) is not int or not 0 < found < 1 << 31:
-        raise _unknown(plan)
-    return found
-
-
-def _unknown(plan: Plan) -> BadValue:
-    return BadValue(
-        f"Expected parameters that this version knows in plan {plan.id}, found others: update scbatchprox "
-        f"at all sites to one version."
-    )
+        return partial(genes, counts, listed, **given)
+    return partial(pca, counts, listed, n_components=plan.number("n_components"), **given)

@@ -44,7 +44,6 @@ from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.reading import LocalCells
 from ..core.checks import some_of
-from ..core.exchange import Exchange
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
 from ..core.solvers import solver_of
@@ -90,15 +89,6 @@ def pooled_moments(own: Moments, add_up: AddUp) -> Pooled:
 ROUND = Fixed(192, 80)
 
 
-def exchange_by(add_up: AddUp) -> Exchange:
-    """An exchange of sums that are added as fixed-point numbers: to the bit the same at all sites."""
-
-    def exchange(own: Floats) -> Floats:
-        return add_up(Addends(own, ROUND)).floats()
-
-    return exchange
-
-
 def refine(
     own: Moments, model: BatchProx, add_up: AddUp, *, min_cells: int = MIN_CELLS
 ) -> BatchProx:
@@ -107,7 +97,12 @@ def refine(
     Populations with fewer than ``min_cells`` cells are dissolved first.
     """
     own = dissolved(own, min_cells)
-    return model.fit_pooled(own, pooled_moments(own, add_up), exchange_by(add_up))
+
+    def exchange(sums: Floats) -> Floats:
+        # Fixed-point numbers: to the bit the same at all sites.
+        return add_up(Addends(sums, ROUND)).floats()
+
+    return model.fit_pooled(own, pooled_moments(own, add_up), exchange)
 
 
 @dataclass(frozen=True)
@@ -189,7 +184,7 @@ def contribute(
                 site.tell(plan, "cells")  # others learn that, and no more
             raise
         hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
-        kind = partial(refine, own, model, min_cells=_least(plan, min_cells))
+        kind = partial(refine, own, model, min_cells=plan.least(min_cells))
         found = site.run(plan, kind, hashes, **terms)
         if write and isinstance(found, BatchProx):
             rep = file.use_rep or job.file.default_rep
@@ -219,25 +214,14 @@ def _model(plan: Plan) -> BatchProx:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         again = {}
     if as_bytes(again) != as_bytes(plan.parameters):
-        raise BadValue(
-            f"Expected parameters that this version knows in plan {plan.id}, found others: update "
-            f"scbatchprox at all sites to one version."
-        )
+        raise plan.unknown()
     return model
 
 
 @contextmanager
 def _opened(site: Site, plan: Plan, file: CellsFile) -> Iterator[Job]:
     """Open the cells of a site; its batches are named SITE/BATCH."""
-    with open_job(
-        file.path,
-        file.batch_key,
-        file.use_rep,
-        file.key_added,
-        file.out,
-        file.labels,
-        file.population_key,
-    ) as job:
+    with open_job(**vars(file)) as job:
         wanted = plan.parameters["embedding"]
         upstream = recorded(job.file, file.use_rep or job.file.default_rep)
         if upstream is not None and upstream != wanted:
@@ -264,7 +248,7 @@ def _own(
     n_dims = plan.parameters["n_dims"]
     if job.rows.shape[1] != n_dims:
         raise BadValue(f"Expected {n_dims} coordinates, as in the plan, found {job.rows.shape[1]}.")
-    least = _least(plan, min_cells)
+    least = plan.least(min_cells)
     small = job.labels.batches[job.labels.n < least].tolist()
     if small:
         raise BadValue(
@@ -272,9 +256,3 @@ def _own(
             f"few cells reveal them; leave these batches out, or lower ", Parameter("min_cells"), ".",
         )  # fmt: skip
     return model.describe(LocalCells(job, progress), job.population)
-
-
-def _least(plan: Plan, min_cells: int | None) -> int:
-    """Cells in a batch or population, at least."""
-    # Who writes a plan may raise the number for others, but not lower it.
-    return max(MIN_CELLS, int(plan.parameters["min_cells"])) if min_cells is None else min_cells
