@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import BadValue
-from ..federated.flower.programs import free_port
+from ..federated.flower.programs import end, free_port
 
 __all__ = ["couriers"]
 
@@ -51,14 +51,5 @@ def _start(
         [sys.executable, "-m", "scbatchprox", "federated", verb, *arguments],
         stdin=subprocess.DEVNULL, stdout=file, stderr=file,
     )  # fmt: skip
-    running.callback(_end, process)
+    running.callback(end, process, END)
     return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
