@@ -60,9 +60,7 @@ test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch
 FLOWER_TESTS := tests/federated/flower tests/federated/test_demo.py \
   --deselect 'tests/federated/test_demo.py::test_three_sites_equal_one_place[folder]'
 test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
-	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal $(FLOWER_TESTS) || \
-	  { echo "Processes of Flower are timed: what failed is run once more, alone."; \
-	    $(FLOWER)/bin/python -m pytest -q --last-failed --last-failed-no-failures none $(FLOWER_TESTS); }
+	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal $(FLOWER_TESTS)
 
 test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is installed by apt-get if root runs this
 	@command -v chromium || command -v google-chrome || { [ "$$(id -u)" = 0 ] && command -v apt-get && \

@@ -12,10 +12,15 @@ import numpy as np
 
 from scbatchprox import BatchProx
 from scbatchprox.demo.federated import central_fit
-from scbatchprox.federated.fit import CellsFile, contribute, refine_parameters
-from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.plan import Plan
-from scbatchprox.federated.site import Site, Waiting
+from scbatchprox.federated import (
+    CellsFile,
+    Folder,
+    Plan,
+    Site,
+    Waiting,
+    contribute,
+    refine_parameters,
+)
 
 from .measure import Row
 

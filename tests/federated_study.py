@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 
 from data import make_cells
-from scbatchprox import BatchProx
-from scbatchprox.core.moments import Moments
-from scbatchprox.federated.fit import CellsFile, contribute, pooled_moments, refine_parameters
-from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.ledger import Own
-from scbatchprox.federated.messages import Message
-from scbatchprox.federated.plan import Plan
-from scbatchprox.federated.site import Site
-from scbatchprox.federated.sums import Addends
+from scbatchprox import BatchProx, Moments
+from scbatchprox.federated import (
+    Addends,
+    CellsFile,
+    Folder,
+    Message,
+    Own,
+    Plan,
+    Site,
+    contribute,
+    refine_parameters,
+)
+from scbatchprox.federated.fit import pooled_moments
 
 NAMES = ("east", "north", "south")
 D = 3

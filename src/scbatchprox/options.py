@@ -7,7 +7,7 @@ a line. :data:`OF_OBJECTS` are flags for options of targets and solvers, which t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from inspect import Parameter, signature
 from textwrap import fill, indent
@@ -26,7 +26,6 @@ __all__ = [
     "described",
     "options_of",
     "takes_options",
-    "with_parameters",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -183,23 +182,11 @@ def described(text: str | None) -> str:
     return (text or "").replace("{options}", indent("\n".join(lines), "    ").lstrip())
 
 
-def with_parameters(
-    function: Function, parameters: Iterable[Parameter], *, last: bool = True
-) -> Function:
-    """Give a function, whose last parameter is ``**options``, a signature with these in place of it.
-
-    They come last, or where its own keyword-only parameters begin.
-    """
-    signed = signature(function, eval_str=not last)
-    *before, _ = signed.parameters.values()
-    after = [] if last else [one for one in before if one.kind is Parameter.KEYWORD_ONLY]
-    before = before[: len(before) - len(after)]
-    function.__signature__ = signed.replace(parameters=[*before, *parameters, *after])  # type: ignore[attr-defined]
-    return function
-
-
 def takes_options(function: Function) -> Function:
     """Show the options of the method in the signature of a function that passes them on as ``**options``."""
+    signed = signature(function)
+    *before, _ = signed.parameters.values()
     kind = Parameter.KEYWORD_ONLY
-    own = signature(Options).parameters.values()
-    return with_parameters(function, [one.replace(kind=kind) for one in own])
+    own = [one.replace(kind=kind) for one in signature(Options).parameters.values()]
+    function.__signature__ = signed.replace(parameters=[*before, *own])  # type: ignore[attr-defined]
+    return function

@@ -15,7 +15,7 @@ from data import make_cells
 from scbatchprox import BatchProx
 from scbatchprox.demo import Composition, simulate
 from scbatchprox.demo.federated import central_fit
-from scbatchprox.federated.plan import POPULATION
+from scbatchprox.federated import POPULATION
 
 SITES = ("east", "north", "south")
 

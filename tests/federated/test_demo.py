@@ -7,7 +7,7 @@ import pytest
 
 from scbatchprox.demo.federated import run
 from scbatchprox.errors import InputError
-from scbatchprox.federated.plan import POPULATION
+from scbatchprox.federated import POPULATION
 
 
 def processes(mark):

@@ -9,9 +9,14 @@ import pytest
 from federated_study import D, run
 from scbatchprox import BatchProx, MomentTarget, PopulationTarget
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.fit import CellsFile, contribute, refine_parameters
-from scbatchprox.federated.plan import POPULATION, disclosed
-from scbatchprox.federated.site import Waiting
+from scbatchprox.federated import (
+    POPULATION,
+    CellsFile,
+    Waiting,
+    contribute,
+    disclosed,
+    refine_parameters,
+)
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 PAGE = Path(__file__).parents[2] / "docs" / "federated.md"

@@ -14,12 +14,10 @@ from federated_study import (
     run,
     write_cells,
 )
-from scbatchprox.core.moments import Pooled
+from scbatchprox import Pooled
 from scbatchprox.errors import BadValue, InputError
-from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.messages import MAGIC, Message, as_bytes
-from scbatchprox.federated.site import Site, Waiting
-from scbatchprox.federated.sums import WIDE
+from scbatchprox.federated import WIDE, Folder, Message, Site, Waiting
+from scbatchprox.federated.messages import MAGIC, as_bytes
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

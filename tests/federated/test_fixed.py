@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.sums import WIDE, Fixed
+from scbatchprox.federated import WIDE, Fixed
 
 FORMATS = [WIDE, Fixed(128, 72), Fixed(64, 20), Fixed(64, 0), Fixed(64, 46), Fixed(192, 128)]
 formats = st.sampled_from(FORMATS)

@@ -21,15 +21,11 @@ from federated_study import (
     run,
     write_cells,
 )
-from scbatchprox import BatchProx
-from scbatchprox.core.moments import Moments, Pooled
+from scbatchprox import BatchProx, Moments, Pooled
 from scbatchprox.errors import BadValue, InUse
-from scbatchprox.federated.fit import refine_parameters
-from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.ledger import Answer, Own
-from scbatchprox.federated.messages import MAGIC, Message, as_bytes
-from scbatchprox.federated.site import Waiting
-from scbatchprox.federated.sums import WIDE
+from scbatchprox.federated import WIDE, Folder, Message, Own, Waiting, refine_parameters
+from scbatchprox.federated.ledger import Answer
+from scbatchprox.federated.messages import MAGIC, as_bytes
 
 FOUR = (*NAMES, "west")
 
@@ -253,8 +249,8 @@ from pathlib import Path
 import numpy as np
 from federated_study import Study, NAMES, own_moments, run
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.folder import Folder
-from scbatchprox.federated.site import Site, Waiting
+from scbatchprox.federated import Folder
+from scbatchprox.federated import Site, Waiting
 
 os.fsync = lambda handle: None  # a killed process loses nothing that it has written
 place, rounds = Path(sys.argv[1]), int(sys.argv[2])

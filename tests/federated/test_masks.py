@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.keys import Card, SiteKeys
-from scbatchprox.federated.plan import Plan
-from scbatchprox.federated.sums import WIDE, Fixed, masked
+from scbatchprox.federated import WIDE, Card, Fixed, Plan
+from scbatchprox.federated.keys import SiteKeys
+from scbatchprox.federated.sums import masked
 
 
 def keys_of(name, seed):

@@ -18,13 +18,10 @@ from federated_study import (
     run,
     within,
 )
-from scbatchprox.core.moments import Pooled
+from scbatchprox import Pooled
 from scbatchprox.errors import BadFile, BadValue, InputError
-from scbatchprox.federated.folder import status_of
-from scbatchprox.federated.keys import Card
-from scbatchprox.federated.messages import MAGIC, MOST_HEADER, Message
-from scbatchprox.federated.site import Waiting
-from scbatchprox.federated.sums import WIDE
+from scbatchprox.federated import WIDE, Card, Message, Waiting, status_of
+from scbatchprox.federated.messages import MAGIC, MOST_HEADER
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from data import make_cells
 from in_step import in_process
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, Moments
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.moments import Moments
 from scbatchprox.errors import BadValue
+from scbatchprox.federated import WIDE, Addends, Totals
 from scbatchprox.federated.fit import _of_site, pooled_moments, refine
-from scbatchprox.federated.sums import WIDE, Addends, Totals
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
 

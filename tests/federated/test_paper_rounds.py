@@ -14,12 +14,9 @@ import oracles
 from adam_copies import client
 from data import make_cells
 from in_step import in_process
-from scbatchprox import Adam, BatchProx, MomentTarget
+from scbatchprox import Adam, BatchProx, Moments, MomentTarget, Pooled, Problem, Target, Weights
 from scbatchprox.core.labels import Labels
-from scbatchprox.core.moments import Moments, Pooled
-from scbatchprox.core.problem import Problem
 from scbatchprox.core.solvers.adam import Own
-from scbatchprox.core.target import Target, Weights
 from scbatchprox.federated.fit import pooled_moments
 
 SIZES = [(300, 41), (257,), (60, 33, 20), (90,)]

@@ -9,7 +9,7 @@ import pytest
 
 from counts_of_sites import BATCHES, GENES, counts, simulated, sites
 from in_step import in_process
-from scbatchprox.core.moments import Moments
+from scbatchprox import Moments
 from scbatchprox.errors import BadValue
 from scbatchprox.federated import counts as module
 from scbatchprox.federated.counts import check_published, pca, products_format

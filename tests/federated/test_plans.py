@@ -18,12 +18,9 @@ from federated_study import (
 )
 from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.fit import _model, refine_parameters
-from scbatchprox.federated.folder import status_of
-from scbatchprox.federated.keys import Card, SiteKeys
-from scbatchprox.federated.messages import Message
-from scbatchprox.federated.plan import Plan
-from scbatchprox.federated.site import Site, Waiting
+from scbatchprox.federated import Card, Message, Plan, Site, Waiting, refine_parameters, status_of
+from scbatchprox.federated.fit import _model
+from scbatchprox.federated.keys import SiteKeys
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
 

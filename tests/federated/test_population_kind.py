@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from in_step import in_process
-from scbatchprox import BatchProx, Moments, PopulationSettings, PopulationTarget
+from scbatchprox import BatchProx, Decision, Moments, PopulationSettings, PopulationTarget
 from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.evidence import Decision
 from scbatchprox.core.labels import Labels
+from scbatchprox.federated import Fixed
 from scbatchprox.federated.fit import ROUND, refine
-from scbatchprox.federated.sums import Fixed
 from scbatchprox.targets.population.dissolve import dissolved
 
 DEFAULT = PopulationTarget()

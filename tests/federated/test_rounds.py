@@ -7,7 +7,7 @@ import pytest
 
 from in_step import in_process
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.sums import WIDE, Addends, Fixed
+from scbatchprox.federated import WIDE, Addends, Fixed
 
 
 def powers(own, rounds, fixed=WIDE):

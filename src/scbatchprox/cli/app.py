@@ -13,6 +13,7 @@ from .._version import __version__
 from ..errors import BadValue
 from . import options as o
 from .atlas import atlas
+from .command import command
 from .embed import embed
 from .evaluate import evaluate
 from .federated import federated
@@ -54,241 +55,192 @@ def _common(
     pass
 
 
-@app.command(
-    epilog="Example: `scbatchprox refine cells.h5ad --batch-key sample --out refined.h5ad`"
-)
-@o.takes_method(everything=True)
+@command(app, "scbatchprox refine cells.h5ad --batch-key sample --out refined.h5ad")
 def refine(
+    output: Output,
+    *,
     path: o.In,
     batch_key: o.BatchKey,
     use_rep: o.UseRep = None,
     key_added: o.KeyAdded = None,
-    out: o.Out = None,
-    in_place: o.InPlace = False,
+    result: o.Result,
     labels: o.LabelsFile = None,
     model: o.ModelOut = None,
     population_key: o.PopulationKey = None,
     keep: o.Keep = None,
-    *,
-    dask: o.Dask = False,
-    scheduler: o.Scheduler = None,
-    diagnose: o.Diagnose = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
-    **method: Any,
+    method: Annotated[dict[str, Any], o.method_flags(everything=True)],
+    cluster: o.Cluster,
+    diagnose: Annotated[
+        bool | None,
+        o.printing(
+            "--diagnose/--no-diagnose",
+            help="Print a verdict per batch, or check nothing. By default --target population prints "
+            "verdicts, and --target moment only warns, after a quick look, if it is wrong for these batches.",
+        ),
+    ] = None,
 ) -> None:
     """Fit an adapter to the cells of a file, and write the refined cells."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors(), output.progress() as progress:
-        from ..api.files import refine_file
+    from ..api.files import refine_file
+    from ..io.atomic import check_place
 
-        wanted = o.model_of(method)
-        target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
-        if model is not None:
-            from ..io.atomic import check_place
-
-            check_place(model)  # before the cells are read
-            if not model.resolve().parent.is_dir():
-                raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
+    wanted = o.model_of(method)
+    out = result.place(path=path, labels=labels, model=model)
+    if model is not None:
+        check_place(model)  # before the cells are read
+        if not model.resolve().parent.is_dir():
+            raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
+    with output.progress() as progress:
         fitted = refine_file(
-            path,
-            batch_key,
-            model=wanted,
-            use_rep=use_rep,
-            key_added=key_added,
-            out=target_path,
-            labels=labels,
-            population_key=population_key,
-            keep=keep,
-            diagnose=diagnose,
-            cluster=o.cluster(dask, scheduler),
+            path, batch_key, model=wanted, use_rep=use_rep, key_added=key_added, out=out, labels=labels,
+            population_key=population_key, keep=keep, diagnose=diagnose, cluster=cluster.address(),
             progress=progress,
-        )
+        )  # fmt: skip
         fitted.provenance_["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         if model is not None:
             fitted.save(model)
-    with output.handle_errors():
-        output.print_table(fitted.movement())
-        if fitted.diagnosis_ is not None:
-            output.print_line("", *_verdicts(fitted.diagnosis_, output.width))
-        else:
-            output.print_line("no verdicts were made; --diagnose gives one per batch")
-        output.print_line(
-            *(f"wrote {written}" for written in (target_path or path, model) if written)
-        )
-        output.print_json(
-            _facts(fitted) | {"written": str(target_path or path), "model": model and str(model)}
-        )
+    output.print_table(fitted.movement())
+    if fitted.diagnosis_ is not None:
+        output.print_line("", *_verdicts(fitted.diagnosis_, output.width))
+    else:
+        output.print_line("no verdicts were made; --diagnose gives one per batch")
+    output.print_line(*(f"wrote {written}" for written in (out or path, model) if written))
+    output.print_json(_facts(fitted) | {"written": str(out or path), "model": model and str(model)})
 
 
 def _mapping(inverse: bool) -> Callable[..., None]:
     """Return the command that applies a saved adapter, or its inverse."""
 
-    def command(
+    def apply(
+        output: Output,
+        *,
         path: o.In,
-        model: o.ModelIn,
+        model: Annotated[Path, o.files("--model", help="A model saved by refine --model.")],
         batch_key: o.MaybeBatchKey = None,
         use_rep: o.UseRep = None,
         key_added: o.KeyAdded = None,
-        out: o.Out = None,
-        in_place: o.InPlace = False,
+        result: o.Result,
         labels: o.LabelsFile = None,
-        dask: o.Dask = False,
-        scheduler: o.Scheduler = None,
-        quiet: o.Quiet = False,
-        verbose: o.Verbose = False,
-        as_json: o.Json = False,
+        cluster: o.Cluster,
     ) -> None:
-        output = Output(quiet, verbose, as_json)
-        with output.handle_errors(), output.progress() as progress:
-            from ..api.estimator import BatchProx
-            from ..api.files import apply_file
-            from ..io.formats import kind_of
+        from ..api.estimator import BatchProx
+        from ..api.files import apply_file
+        from ..io.formats import kind_of
 
-            target_path = o.result_path(out, in_place, path=path, labels=labels, model=model)
-            fitted = BatchProx.load(model)
-            known = fitted.provenance_
-            keys = batch_key or known.get("batch_key")
-            if not keys:
-                raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
-            # Embeddings of these files have names, which the model keeps.
-            if kind_of(path) in (".h5ad", ".zarr"):
-                use_rep = use_rep or known.get("key_added" if inverse else "use_rep")
-                if inverse and use_rep and key_added is None:
-                    key_added = f"{use_rep}_inverse"
-            record = {"model": model.name, "inverse": inverse, "batch_key": list(keys)}
+        out = result.place(path=path, labels=labels, model=model)
+        fitted = BatchProx.load(model)
+        known = fitted.provenance_
+        keys = batch_key or known.get("batch_key")
+        if not keys:
+            raise BadValue(f"Expected --batch-key, found none, and {model} does not name one.")
+        # Embeddings of these files have names, which the model keeps.
+        if kind_of(path) in (".h5ad", ".zarr"):
+            use_rep = use_rep or known.get("key_added" if inverse else "use_rep")
+            if inverse and use_rep and key_added is None:
+                key_added = f"{use_rep}_inverse"
+        record = {"model": model.name, "inverse": inverse, "batch_key": list(keys)}
+        with output.progress() as progress:
             apply_file(
-                path,
-                fitted.adapter_,
-                keys,
-                inverse=inverse,
-                use_rep=use_rep,
-                key_added=key_added,
-                out=target_path,
-                labels=labels,
-                record=record | {"version": __version__},
-                cluster=o.cluster(dask, scheduler),
+                path, fitted.adapter_, keys, inverse=inverse, use_rep=use_rep, key_added=key_added, out=out,
+                labels=labels, record=record | {"version": __version__}, cluster=cluster.address(),
                 progress=progress,
-            )
-        with output.handle_errors():
-            written = str(target_path or path)
-            output.print_line(f"wrote {written}")
-            output.print_json({"written": written, "model": str(model), "inverse": inverse})
+            )  # fmt: skip
+        written = str(out or path)
+        output.print_line(f"wrote {written}")
+        output.print_json({"written": written, "model": str(model), "inverse": inverse})
 
-    return command
+    return apply
 
 
-app.command(
-    "apply",
+command(
+    app,
+    "scbatchprox apply more.h5ad --model m.safetensors --out more_refined.h5ad",
+    name="apply",
     help="Refine more cells of batches that a saved model knows.",
-    epilog="Example: `scbatchprox apply more.h5ad --model m.safetensors --out more_refined.h5ad`",
 )(_mapping(inverse=False))
-app.command(
-    "inverse",
+command(
+    app,
+    "scbatchprox inverse refined.h5ad --model m.safetensors --in-place",
+    name="inverse",
     help="Map refined cells back to their original coordinates.",
-    epilog="Example: `scbatchprox inverse refined.h5ad --model m.safetensors --in-place`",
 )(_mapping(inverse=True))
 
 
-@app.command(epilog="Example: `scbatchprox inspect m.safetensors --json`")
+@command(app, "scbatchprox inspect m.safetensors --json")
 def inspect(
+    output: o.NoQuiet,
     path: Annotated[Path, typer.Argument(metavar="MODEL", help="A model saved by refine --model.")],
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Show a saved model: batches, cells, movement, parameters, and its source."""
-    output = Output(False, verbose, as_json)
-    with output.handle_errors():
-        from ..api.estimator import BatchProx
-        from ..io import model_file
+    from ..api.estimator import BatchProx
+    from ..io import model_file
 
-        model = BatchProx.load(path)
-        written_by = model_file.load(path).written_by
-        facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
-        output.print_table(model.movement())
-        for part in ("params", "provenance"):
-            output.print_line("", part)
-            for name, value in facts[part].items():
-                output.print_line(f"  {name:<18} {value}")
-        output.print_line("", f"{facts['written_by']}; {model.n_features_in_} coordinates")
-        output.print_json(facts)
+    model = BatchProx.load(path)
+    written_by = model_file.load(path).written_by
+    facts = _facts(model) | {"written_by": f"scbatchprox {written_by}"}
+    output.print_table(model.movement())
+    for part in ("params", "provenance"):
+        output.print_line("", part)
+        for name, value in facts[part].items():
+            output.print_line(f"  {name:<18} {value}")
+    output.print_line("", f"{facts['written_by']}; {model.n_features_in_} coordinates")
+    output.print_json(facts)
 
 
-@app.command(epilog="Example: `scbatchprox demo --out demo-output`")
+@command(app, "scbatchprox demo --out demo-output")
 def demo(
+    output: o.VerboseOnly,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo-output"),
     data: Annotated[str, typer.Option(help="Which table of the paper to simulate.")] = "pbmc4",
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
-    verbose: o.Verbose = False,
 ) -> None:
     """Simulate a data set of the paper, refine it, score it and plot it."""
-    with Output(verbose=verbose).handle_errors():
-        from ..demo.refinement import run
+    from ..demo.refinement import run
 
-        run(out, data=data, seed=seed)
+    run(out, data=data, seed=seed)
 
 
-app.command(
-    epilog="Example: `scbatchprox evaluate refined.h5ad --batch-key sample --label-key cell_type "
-    "--reps X_pca,X_pca_batchprox`"
+command(
+    app,
+    "scbatchprox evaluate refined.h5ad --batch-key sample --label-key cell_type "
+    "--reps X_pca,X_pca_batchprox",
 )(evaluate)
-app.command(
-    epilog="Example: `scbatchprox report cells.h5ad --batch-key sample --label-key cell_type "
-    "-o report.html`"
+command(
+    app, "scbatchprox report cells.h5ad --batch-key sample --label-key cell_type -o report.html"
 )(report)
 
 
-@app.command(
-    epilog="Example: `scbatchprox diagnose cells.h5ad --batch-key sample --keep condition`"
-)
-@o.takes_method()
+@command(app, "scbatchprox diagnose cells.h5ad --batch-key sample --keep condition")
 def diagnose(
+    output: Output,
+    *,
     path: o.In,
     batch_key: o.BatchKey,
     use_rep: o.UseRep = None,
     labels: o.LabelsFile = None,
     population_key: o.PopulationKey = None,
     keep: o.Keep = None,
-    *,
-    dask: o.Dask = False,
-    scheduler: o.Scheduler = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
-    **method: Any,
+    method: o.Method,
+    cluster: o.Cluster,
 ) -> None:
     """Tell what refining a file would do to each batch, and on which evidence; writes nothing."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors(), output.progress() as progress:
-        from ..api.files import diagnose_file
+    from ..api.files import diagnose_file
+    from ..diagnosis.table import diagnosis_lines
+    from ..diagnosis.verdict import COLUMNS
 
-        wanted = o.model_of(method)
+    wanted = o.model_of(method)
+    with output.progress() as progress:
         fitted = diagnose_file(
-            path,
-            batch_key,
-            model=wanted,
-            use_rep=use_rep,
-            labels=labels,
-            population_key=population_key,
-            keep=keep,
-            cluster=o.cluster(dask, scheduler),
-            progress=progress,
-        )
-    with output.handle_errors():
-        from ..diagnosis.verdict import COLUMNS
-
-        table = fitted.diagnosis_
-        assert table is not None  # diagnose_file always makes one
-        if output.width is None:
-            output.print_table(table.drop(columns=list(COLUMNS)))
-            output.print_line("", *_verdicts(table, None))
-        else:
-            from ..diagnosis.table import diagnosis_lines
-
-            output.print_line(*diagnosis_lines(table, output.width))
-        columns = {str(name): values.tolist() for name, values in table.items()}
-        output.print_json({"batches": fitted.batches_.tolist(), "diagnosis": columns})
+            path, batch_key, model=wanted, use_rep=use_rep, labels=labels, population_key=population_key,
+            keep=keep, cluster=cluster.address(), progress=progress,
+        )  # fmt: skip
+    table = fitted.diagnosis_
+    assert table is not None  # diagnose_file always makes one
+    if output.width is None:
+        output.print_table(table.drop(columns=list(COLUMNS)))
+        output.print_line("", *_verdicts(table, None))
+    else:
+        output.print_line(*diagnosis_lines(table, output.width))
+    output.print_json({"batches": fitted.batches_.tolist(), "diagnosis": _columns(table)})
 
 
 def _verdicts(table: pd.DataFrame, width: int | None) -> list[str]:
@@ -303,17 +255,18 @@ def _verdicts(table: pd.DataFrame, width: int | None) -> list[str]:
 def _facts(model: BatchProx) -> dict[str, Any]:
     from ..io.model_file import params_as_json
 
-    movement = model.movement()
     return {
         "batches": model.batches_.tolist(),
-        "movement": {str(name): movement[name].tolist() for name in movement},
+        "movement": _columns(model.movement()),
         "params": params_as_json(model.get_params(deep=False)),
         "rounds": model.rounds_,
         "converged": model.converged_,
-        "diagnosis": None
-        if model.diagnosis_ is None
-        else {str(name): values.tolist() for name, values in model.diagnosis_.items()},
-        "history": {name: value.tolist() for name, value in vars(model.history_).items()},
-        "evidence": {name: value.tolist() for name, value in vars(model.evidence_).items()},
+        "diagnosis": None if model.diagnosis_ is None else _columns(model.diagnosis_),
+        "history": _columns(vars(model.history_)),
+        "evidence": _columns(vars(model.evidence_)),
         "provenance": model.provenance_,
     }
+
+
+def _columns(table: pd.DataFrame | dict[str, Any]) -> dict[str, Any]:
+    return {str(name): values.tolist() for name, values in table.items()}

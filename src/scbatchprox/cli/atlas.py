@@ -10,12 +10,13 @@ import typer
 
 from ..errors import BadKey, BadValue
 from . import options as o
+from .command import command
 from .output import Output
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..atlas import Arrival, Atlas
+    from ..atlas import Atlas
 
 __all__ = ["Policies", "atlas"]
 
@@ -66,34 +67,19 @@ atlas = typer.Typer(
 )
 
 
-@atlas.command(
-    epilog="Example: `scbatchprox atlas init lung --rounds 3 --upstream pca.safetensors`"
-)
-@o.takes_method()
-def init(
-    path: At,
-    upstream: Upstream = None,
-    *,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
-    **method: Any,
-) -> None:
+@command(atlas, "scbatchprox atlas init lung --rounds 3 --upstream pca.safetensors")
+def init(output: Output, *, path: At, upstream: Upstream = None, method: o.Method) -> None:
     """Create an atlas without batches."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        model = o.model_of(method)
-        made = Atlas.create(path, model=model, upstream=upstream)
-        output.print_line(f"created {path}, version 1")
-        output.print_json(_state(made) | {"upstream": made.upstream, "params": made.params})
+    made = Atlas.create(path, model=o.model_of(method), upstream=upstream)
+    output.print_line(f"created {path}, version 1")
+    output.print_json(_state(made) | {"upstream": made.upstream, "params": made.params})
 
 
-@atlas.command(
-    epilog="Example: `scbatchprox atlas add lung donor7.h5ad --batch-key donor --dry-run`"
-)
+@command(atlas, "scbatchprox atlas add lung donor7.h5ad --batch-key donor --dry-run")
 def add(
+    output: Output,
     path: At,
     cells: Cells,
     batch_key: BatchKey = None,
@@ -125,176 +111,128 @@ def add(
             help="Write the distances to IN (.h5ad): obs columns atlas_distance and atlas_far.",
         ),
     ] = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Judge the batches of a file, and add them unless one must be forced."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        with output.progress() as progress:
-            at = Atlas.open(path)
-            # An empty atlas has no batches to score cells against; --scores and --mark are errors then.
-            arrival = at.add_file(
-                cells,
-                _keys(at, batch_key),
-                use_rep=use_rep or _rep(at, cells),
-                labels=labels,
-                policy=policy.value,
-                force=force,
-                merge=merge,
-                upstream=upstream,
-                dry_run=dry_run,
-                scores=dry_run and bool(at.batches),
-                scores_out=scores,
-                mark=mark,
-                progress=progress,
-            )
-        for batch, row in arrival.judgement.iterrows():
-            output.print_line(_sentence(batch, row))
-        done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
-        output.print_line(done, *([f"wrote {scores}"] if scores else []))
-        output.print_json(_state(at) | _judgement(arrival))
+    with output.progress() as progress:
+        at = Atlas.open(path)
+        # An empty atlas has no batches to score cells against; --scores and --mark are errors then.
+        arrival = at.add_file(
+            cells, _keys(at, batch_key), use_rep=use_rep or _rep(at, cells), labels=labels,
+            policy=policy.value, force=force, merge=merge, upstream=upstream, dry_run=dry_run,
+            scores=dry_run and bool(at.batches), scores_out=scores, mark=mark, progress=progress,
+        )  # fmt: skip
+    for batch, row in arrival.judgement.iterrows():
+        output.print_line(_sentence(batch, row))
+    done = f"added as version {at.version}" if arrival.version else "dry run: nothing was added"
+    output.print_line(done, *([f"wrote {scores}"] if scores else []))
+    judged = {"added": arrival.version is not None, "judgement": _records(arrival.judgement)}
+    output.print_json(_state(at) | judged)
 
 
-@atlas.command(epilog="Example: `scbatchprox atlas forget lung donor3`")
+@command(atlas, "scbatchprox atlas forget lung donor3")
 def forget(
+    output: Output,
     path: At,
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="The batch to forget.")],
     policy: Policy = Policies.frozen,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Remove a batch, as if it had never been added; reads no cells."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        at = Atlas.open(path)
-        version = at.forget(_label(at, batch), policy=policy.value)
-        output.print_line(f"forgot {batch}: version {version}")
-        output.print_json(_state(at))
+    at = Atlas.open(path)
+    version = at.forget(_label(at, batch), policy=policy.value)
+    output.print_line(f"forgot {batch}: version {version}")
+    output.print_json(_state(at))
 
 
-@atlas.command(
-    epilog="Example: `scbatchprox atlas apply lung donor7.h5ad --batch-key donor --out refined.h5ad`"
-)
+@command(atlas, "scbatchprox atlas apply lung donor7.h5ad --batch-key donor --out refined.h5ad")
 def apply(
+    output: Output,
+    *,
     path: At,
     cells: Cells,
     batch_key: BatchKey = None,
     use_rep: UseRep = None,
     key_added: o.KeyAdded = None,
-    out: o.Out = None,
-    in_place: o.InPlace = False,
+    result: o.Result,
     labels: o.LabelsFile = None,
-    dask: o.Dask = False,
-    scheduler: o.Scheduler = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
+    cluster: o.Cluster,
 ) -> None:
     """Refine cells of batches that the atlas holds, with its current version."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        with output.progress() as progress:
-            target = o.result_path(out, in_place, path=cells, labels=labels)
-            at = Atlas.open(path)
-            at.apply_file(
-                cells,
-                _keys(at, batch_key),
-                use_rep=use_rep or _rep(at, cells),
-                key_added=key_added,
-                out=target,
-                labels=labels,
-                cluster=o.cluster(dask, scheduler),
-                progress=progress,
-            )
-        output.print_line(f"wrote {target or cells}")
-        output.print_json(_state(at) | {"written": str(target or cells)})
-
-
-@atlas.command(epilog="Example: `scbatchprox atlas log lung --json`")
-def log(path: At, verbose: o.Verbose = False, as_json: o.Json = False) -> None:
-    """Show all versions: action, batches added and removed, cells and date."""
-    output = Output(False, verbose, as_json)
-    with output.handle_errors():
-        import pandas as pd
-
-        from ..atlas import Atlas
-        from ..atlas.log import action
-
+    with output.progress() as progress:
+        out = result.place(path=cells, labels=labels)
         at = Atlas.open(path)
-        table = at.log()
-        actions = [action(row) for row in at.entries()]
-        shown = pd.DataFrame({"action": actions}, index=table.index).assign(
-            added=table["added"].map(_names),
-            removed=table["removed"].map(_names),
-            batches=table["n_batches"],
-            cells=table["n_cells"].map("{:,}".format),
-            date=table["when"].str.slice(0, 10),
-        )
-        output.print_table(shown)
-        output.print_json(_state(at) | {"upstream": at.upstream, "versions": at.entries()})
+        at.apply_file(
+            cells, _keys(at, batch_key), use_rep=use_rep or _rep(at, cells), key_added=key_added, out=out,
+            labels=labels, cluster=cluster.address(), progress=progress,
+        )  # fmt: skip
+    output.print_line(f"wrote {out or cells}")
+    output.print_json(_state(at) | {"written": str(out or cells)})
 
 
-@atlas.command(epilog="Example: `scbatchprox atlas diff lung 3 5`")
+@command(atlas, "scbatchprox atlas log lung --json")
+def log(output: o.NoQuiet, path: At) -> None:
+    """Show all versions: action, batches added and removed, cells and date."""
+    import pandas as pd
+
+    from ..atlas import Atlas
+    from ..atlas.log import action
+
+    at = Atlas.open(path)
+    table = at.log()
+    actions = [action(row) for row in at.entries()]
+    shown = pd.DataFrame({"action": actions}, index=table.index).assign(
+        added=table["added"].map(_names),
+        removed=table["removed"].map(_names),
+        batches=table["n_batches"],
+        cells=table["n_cells"].map("{:,}".format),
+        date=table["when"].str.slice(0, 10),
+    )
+    output.print_table(shown)
+    output.print_json(_state(at) | {"upstream": at.upstream, "versions": at.entries()})
+
+
+@command(atlas, "scbatchprox atlas diff lung 3 5")
 def diff(
+    output: o.NoQuiet,
     path: At,
     a: Annotated[int, typer.Argument(metavar="A", help="A version.")],
     b: Annotated[int, typer.Argument(metavar="B", help="Another version.")],
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Show the changes from version A to version B: batches, parameters, and rows of the adapter."""
-    output = Output(False, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        found = Atlas.open(path).diff(a, b)
-        output.print_line(f"added: {_names(found.added) or 'none'}")
-        output.print_line(f"removed: {_names(found.removed) or 'none'}")
-        for name, (old, new) in found.params.items():
-            output.print_line(f"{name}: {old} changed to {new}")
-        same = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
-        output.print_line(
-            f"batches in both versions: {len(same)}, of which {int(same.sum())} are identical"
-        )
-        output.print_table(found.rows)
-        output.print_json(
-            {
-                "a": a,
-                "b": b,
-                "added": found.added,
-                "removed": found.removed,
-                "params": found.params,
-                "rows": _records(found.rows),
-            }
-        )
+    found = Atlas.open(path).diff(a, b)
+    output.print_line(f"added: {_names(found.added) or 'none'}")
+    output.print_line(f"removed: {_names(found.removed) or 'none'}")
+    for name, (old, new) in found.params.items():
+        output.print_line(f"{name}: {old} changed to {new}")
+    same = (found.rows[["scale_change", "shift_change"]] == 0).all(axis=1)
+    output.print_line(
+        f"batches in both versions: {len(same)}, of which {int(same.sum())} are identical"
+    )
+    output.print_table(found.rows)
+    facts = {"added": found.added, "removed": found.removed, "params": found.params}
+    output.print_json({"a": a, "b": b, **facts, "rows": _records(found.rows)})
 
 
-@atlas.command(epilog="Example: `scbatchprox atlas rollback lung 4`")
+@command(atlas, "scbatchprox atlas rollback lung 4")
 def rollback(
+    output: Output,
     path: At,
     version: Annotated[int, typer.Argument(metavar="VERSION", help="The version to return to.")],
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Return to an earlier version, by a new version with the same content; no version is lost."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..atlas import Atlas
+    from ..atlas import Atlas
 
-        at = Atlas.open(path)
-        number = at.rollback(version)
-        output.print_line(f"version {number} is the same as version {version}")
-        output.print_json(_state(at) | {"same_as": version})
+    at = Atlas.open(path)
+    number = at.rollback(version)
+    output.print_line(f"version {number} is the same as version {version}")
+    output.print_json(_state(at) | {"same_as": version})
 
 
 def _keys(at: Atlas, given: list[str] | None) -> list[str]:
@@ -332,10 +270,6 @@ def _state(at: Atlas) -> dict[str, Any]:
         "batches": list(batches),
         "n_cells": sum(batches.values()),
     }
-
-
-def _judgement(arrival: Arrival) -> dict[str, Any]:
-    return {"added": arrival.version is not None, "judgement": _records(arrival.judgement)}
 
 
 def _names(counts: list[dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ import typer
 from ..choices import MIN_SHARED, N_COMPONENTS, N_HVGS, N_LATENT, Genes, Methods
 from ..errors import BadValue
 from . import options as o
+from .command import command
 from .output import Output
 
 if TYPE_CHECKING:
@@ -47,10 +48,9 @@ Epochs = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of scVI's training.")]
 
 
-@embed.command(
-    epilog="Example: `scbatchprox embed fit first.h5ad second.h5ad --out pca.safetensors`"
-)
+@command(embed, "scbatchprox embed fit first.h5ad second.h5ad --out pca.safetensors")
 def fit(
+    output: Output,
     paths: CountFiles,
     out: Saved,
     method: Annotated[Methods, typer.Option(help="Kind of reference.")] = Methods.pca,
@@ -76,92 +76,72 @@ def fit(
     ] = None,
     max_epochs: Epochs = None,
     seed: Seed = 0,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Fit a reference to the counts of one or more files, on the genes that all of them have."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..upstream import PCAUpstream, ScviUpstream
-        from ..upstream.on_disk import read_counts
+    from ..upstream import PCAUpstream, ScviUpstream
+    from ..upstream.on_disk import read_counts
 
-        if method == Methods.scvi and not batch_key:
-            raise BadValue("Expected --batch-key for scVI, found none.")
-        if method == Methods.pca and batch_key:
-            raise BadValue(
-                "Expected --batch-key only with --method scvi, found it with --method pca."
-            )
-        _check_place(out, *paths)
-        cells = read_counts(paths, layer=layer, batch_key=batch_key, fractional=fractional)
-        common: dict[str, Any] = {"genes": genes.value, "n_hvgs": hvgs, "fractional": fractional}
-        fitted: Upstream
-        if method == Methods.pca:
-            fitted = PCAUpstream.fit(cells, n_components=coordinates or N_COMPONENTS, **common)
-        else:
-            fitted = ScviUpstream.fit(
-                cells, batch_key or [], n_latent=coordinates or N_LATENT, max_epochs=max_epochs, seed=seed,
-                verbose=verbose, **common,
-            )  # fmt: skip
-        fitted.save(out)
-        facts = _facts(fitted, out) | {"n_cells": cells.n_obs, "n_genes": cells.n_vars}
-        output.print_line(
-            f"{method.value} of {cells.n_obs:,} cells: {facts['n_genes_used']:,} of {cells.n_vars:,} "
-            f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}",
-            f"wrote {out}",
-        )
-        output.print_json(facts)
+    if method == Methods.scvi and not batch_key:
+        raise BadValue("Expected --batch-key for scVI, found none.")
+    if method == Methods.pca and batch_key:
+        raise BadValue("Expected --batch-key only with --method scvi, found it with --method pca.")
+    _check_place(out, *paths)
+    cells = read_counts(paths, layer=layer, batch_key=batch_key, fractional=fractional)
+    common: dict[str, Any] = {"genes": genes.value, "n_hvgs": hvgs, "fractional": fractional}
+    fitted: Upstream
+    if method == Methods.pca:
+        fitted = PCAUpstream.fit(cells, n_components=coordinates or N_COMPONENTS, **common)
+    else:
+        fitted = ScviUpstream.fit(
+            cells, batch_key or [], n_latent=coordinates or N_LATENT, max_epochs=max_epochs, seed=seed,
+            verbose=output.verbose, **common,
+        )  # fmt: skip
+    fitted.save(out)
+    facts = _facts(fitted, out) | {"n_cells": cells.n_obs, "n_genes": cells.n_vars}
+    output.print_line(
+        f"{method.value} of {cells.n_obs:,} cells: {facts['n_genes_used']:,} of {cells.n_vars:,} "
+        f"genes, {fitted.n_dims} coordinates, fingerprint {fitted.fingerprint[:21]}",
+        f"wrote {out}",
+    )
+    output.print_json(facts)
 
 
-@embed.command(
-    epilog="Example: `scbatchprox embed apply donor7.h5ad --upstream pca.safetensors --in-place`"
-)
+@command(embed, "scbatchprox embed apply donor7.h5ad --upstream pca.safetensors --in-place")
 def apply(
+    output: Output,
+    *,
     path: CountFile,
     upstream: Reference,
     key_added: Annotated[
         str | None, typer.Option(help="Name of the embedding; by default X_pca or X_scvi.")
     ] = None,
-    out: o.Out = None,
-    in_place: o.InPlace = False,
+    result: o.Result,
     layer: Layer = None,
     min_shared: MinShared = MIN_SHARED,
     fractional: Fractional = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Embed cells with a saved reference, and report which of its genes are missing."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors(), output.progress() as progress:
-        from ..upstream import load
-        from ..upstream.on_disk import embed_file
+    from ..upstream import load
+    from ..upstream.on_disk import embed_file
 
-        place = o.result_path(out, in_place, path=path, upstream=upstream)
-        reference = load(upstream)
+    out = result.place(path=path, upstream=upstream)
+    reference = load(upstream)
+    with output.progress() as progress:
         report = embed_file(
-            path,
-            reference,
-            layer=layer,
-            key_added=key_added,
-            out=place,
-            min_shared=min_shared,
-            fractional=fractional,
-            progress=progress,
-        )
-    with output.handle_errors():
-        written = str(place or path)
-        output.print_line(report, f"wrote {written}")
-        output.print_json(
-            _facts(reference, upstream) | {"written": written, "genes": report.facts()}
-        )
+            path, reference, layer=layer, key_added=key_added, out=out, min_shared=min_shared,
+            fractional=fractional, progress=progress,
+        )  # fmt: skip
+    written = str(out or path)
+    output.print_line(report, f"wrote {written}")
+    output.print_json(_facts(reference, upstream) | {"written": written, "genes": report.facts()})
 
 
-@embed.command(
-    epilog="Example: `scbatchprox embed surgery donor7.h5ad --upstream scvi.safetensors --out "
-    "scvi7.safetensors`"
+@command(
+    embed,
+    "scbatchprox embed surgery donor7.h5ad --upstream scvi.safetensors --out scvi7.safetensors",
 )
 def surgery(
+    output: Output,
     path: CountFile,
     upstream: Reference,
     out: Saved,
@@ -170,32 +150,25 @@ def surgery(
     fractional: Fractional = False,
     max_epochs: Epochs = None,
     seed: Seed = 0,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
 ) -> None:
     """Train weights of an scVI reference for new batches; other cells keep their coordinates."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..upstream import ScviUpstream
-        from ..upstream.on_disk import read_counts
+    from ..upstream import ScviUpstream
+    from ..upstream.on_disk import read_counts
 
-        _check_place(out, path, upstream)
-        reference = ScviUpstream.load(upstream)
-        cells = read_counts(
-            [path], layer=layer, batch_key=reference.batch_key, fractional=fractional
-        )
-        grown = reference.surgery(
-            cells, min_shared=min_shared, fractional=fractional, max_epochs=max_epochs, seed=seed,
-            verbose=verbose,
-        )  # fmt: skip
-        grown.save(out)
-        new = grown.batches[len(reference.batches) :]
-        output.print_line(
-            f"added weights for {', '.join(new)} to those of {len(reference.batches)} batches",
-            f"wrote {out}",
-        )
-        output.print_json(_facts(grown, out) | {"added": list(new), "batches": list(grown.batches)})
+    _check_place(out, path, upstream)
+    reference = ScviUpstream.load(upstream)
+    cells = read_counts([path], layer=layer, batch_key=reference.batch_key, fractional=fractional)
+    grown = reference.surgery(
+        cells, min_shared=min_shared, fractional=fractional, max_epochs=max_epochs, seed=seed,
+        verbose=output.verbose,
+    )  # fmt: skip
+    grown.save(out)
+    new = grown.batches[len(reference.batches) :]
+    output.print_line(
+        f"added weights for {', '.join(new)} to those of {len(reference.batches)} batches",
+        f"wrote {out}",
+    )
+    output.print_json(_facts(grown, out) | {"added": list(new), "batches": list(grown.batches)})
 
 
 def _check_place(out: Path, *others: Path) -> None:

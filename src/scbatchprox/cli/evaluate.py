@@ -22,6 +22,7 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
+    output: Output,
     path: Annotated[
         Path,
         typer.Argument(
@@ -30,69 +31,41 @@ def evaluate(
         ),
     ],
     batch_key: o.BatchKey,
-    label_key: Annotated[
-        str, typer.Option(help="Column with the type of each cell.", rich_help_panel="Files")
-    ],
-    reps: Annotated[
-        str,
-        typer.Option(
-            help="Embeddings, separated by commas, the unrefined one first.",
-            rich_help_panel="Files",
-        ),
-    ],
+    label_key: Annotated[str, o.files(help="Column with the type of each cell.")],
+    reps: Annotated[str, o.files(help="Embeddings, separated by commas, the unrefined one first.")],
     labels: o.LabelsFile = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write all numbers to this .csv.", rich_help_panel="Files")
-    ] = None,
-    profile: Annotated[
-        Profiles, typer.Option(help="fast: on about 5,000 cells.", rich_help_panel="Method")
-    ] = Profiles.full,
-    runs: Annotated[
-        int, typer.Option(help="Number of splits for macro-F1.", rich_help_panel="Method")
-    ] = 5,
-    seed: Annotated[
-        int, typer.Option(help="Seed of splits, clusters and samples.", rich_help_panel="Method")
-    ] = 0,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
+    out: Annotated[Path | None, o.files(help="Write all numbers to this .csv.")] = None,
+    profile: Annotated[Profiles, o.how(help="fast: on about 5,000 cells.")] = Profiles.full,
+    runs: Annotated[int, o.how(help="Number of splits for macro-F1.")] = 5,
+    seed: Annotated[int, o.how(help="Seed of splits, clusters and samples.")] = 0,
 ) -> None:
     """Score embeddings of a file: separation of cell types, mixing of batches, and movement."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        from ..evaluate.comparison import evaluate_file
-        from ..io.atomic import replacing
+    from ..evaluate.comparison import evaluate_file
+    from ..io.atomic import replacing
 
-        o.check_different(path=path, labels=labels, out=out)
-        if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
-            raise BadValue(f"Expected a place for a .csv as --out, found {out}.")
-        with output.progress(cells=False) as progress:
-            scored = evaluate_file(
-                path,
-                batch_key,
-                label_key,
-                [rep.strip() for rep in reps.split(",")],
-                labels=labels,
-                profile=profile.value,
-                runs=runs,
-                seed=seed,
-                progress=progress,
-            )
-        found = scored.comparison
-        if out is not None:
-            with replacing(out) as partial:
-                found.long().to_csv(partial, index=False)
-        output.print_line(_summary(scored, label_key))
-        output.print_table(_table(found), verbatim=found.scores.columns)
-        output.print_line("", "Higher is better, except for macro_f1_sd and over_correction.")
-        if found.missing:
-            output.print_line(
-                f"{', '.join(found.missing)} need scib-metrics: pip install 'scbatchprox[scib]'."
-            )
-        _show_movement(output, found)
-        if out is not None:
-            output.print_line("", f"wrote {out}")
-        output.print_json(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
+    o.check_different(path=path, labels=labels, out=out)
+    if out is not None and (out.suffix != ".csv" or not out.resolve().parent.is_dir()):
+        raise BadValue(f"Expected a place for a .csv as --out, found {out}.")
+    with output.progress(cells=False) as progress:
+        scored = evaluate_file(
+            path, batch_key, label_key, [rep.strip() for rep in reps.split(",")], labels=labels,
+            profile=profile.value, runs=runs, seed=seed, progress=progress,
+        )  # fmt: skip
+    found = scored.comparison
+    if out is not None:
+        with replacing(out) as partial:
+            found.long().to_csv(partial, index=False)
+    output.print_line(_summary(scored, label_key))
+    output.print_table(_table(found), verbatim=found.scores.columns)
+    output.print_line("", "Higher is better, except for macro_f1_sd and over_correction.")
+    if found.missing:
+        output.print_line(
+            f"{', '.join(found.missing)} need scib-metrics: pip install 'scbatchprox[scib]'."
+        )
+    _show_movement(output, found)
+    if out is not None:
+        output.print_line("", f"wrote {out}")
+    output.print_json(_facts(scored) | {"profile": profile.value, "out": out and str(out)})
 
 
 def _summary(scored: Scored, label_key: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +13,27 @@ import typer
 
 from ..choices import Solvers
 from ..errors import BadValue
-from ..options import OF_OBJECTS, Function, Option, options_of, with_parameters
+from ..options import OF_OBJECTS, Option, options_of
+from .output import Json, Output, Quiet, Verbose
 
 if TYPE_CHECKING:
     from ..api.estimator import BatchProx
 
-__all__ = ["check_different", "cluster", "model_of", "result_path", "takes_method"]
+__all__ = [
+    "Cluster", "Json", "Quiet", "Result", "Verbose",
+    "check_different", "files", "how", "method_flags", "model_of", "printing",
+]  # fmt: skip
 
-_FILES, _METHOD, _OUTPUT = "Files", "Method", "Output"
+#: Options by the panel of the help that they are in.
+files = partial(typer.Option, rich_help_panel="Files")
+how = partial(typer.Option, rich_help_panel="Method")
+printing = partial(typer.Option, rich_help_panel="Output")
 
+#: Output of commands that have no result to print.
+NoJson = Annotated[Output, "quiet", "verbose"]
+VerboseOnly = Annotated[Output, "verbose"]
+#: Output of commands that only print.
+NoQuiet = Annotated[Output, "verbose", "as_json"]
 
 In = Annotated[
     Path,
@@ -28,132 +42,97 @@ In = Annotated[
         help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file; text may be gzipped.",
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Write a copy of IN with the result here.", rich_help_panel=_FILES),
-]
-InPlace = Annotated[
-    bool, typer.Option("--in-place", help="Write the result into IN.", rich_help_panel=_FILES)
-]
 BatchKey = Annotated[
-    list[str],
-    typer.Option(
-        help="Column with the batch of each cell; repeat to combine columns.",
-        rich_help_panel=_FILES,
-    ),
+    list[str], files(help="Column with the batch of each cell; repeat to combine columns.")
 ]
 MaybeBatchKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Column with the batch of each cell; by default the model's.", rich_help_panel=_FILES
-    ),
+    list[str] | None, files(help="Column with the batch of each cell; by default the model's.")
 ]
 UseRep = Annotated[
     str | None,
-    typer.Option(
-        help="Embedding: a key of obsm (default X_pca), an array of an .npz, a prefix of table columns.",
-        rich_help_panel=_FILES,
+    files(
+        help="Embedding: a key of obsm (default X_pca), an array of an .npz, a prefix of table columns."
     ),
 ]
 KeyAdded = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the result; by default that of the embedding with _batchprox.",
-        rich_help_panel=_FILES,
-    ),
+    str | None, files(help="Name of the result; by default that of the embedding with _batchprox.")
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(
+    files(
         help="Column that must survive, such as a condition; repeat for more. Verdicts tell whether it is "
-        "confounded with batches, and how much of its variance is removed.",
-        rich_help_panel=_FILES,
+        "confounded with batches, and how much of its variance is removed."
     ),
 ]
-Diagnose = Annotated[
-    bool | None,
-    typer.Option(
-        "--diagnose/--no-diagnose",
-        help="Print a verdict per batch, or check nothing. By default --target population prints verdicts, "
-        "and --target moment only warns, after a quick look, if it is wrong for these batches.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-LabelsFile = Annotated[
-    Path | None,
-    typer.Option("--labels", help="A second file, with the labels.", rich_help_panel=_FILES),
-]
-ModelIn = Annotated[
-    Path, typer.Option("--model", help="A model saved by refine --model.", rich_help_panel=_FILES)
-]
-ModelOut = Annotated[
-    Path | None, typer.Option("--model", help="Save the fitted model here.", rich_help_panel=_FILES)
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=_OUTPUT)
-]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose", "-v", help="Print more, with details of errors.", rich_help_panel=_OUTPUT
-    ),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-]
-Dask = Annotated[
-    bool,
-    typer.Option("--dask", help="Compute on a local Dask cluster.", rich_help_panel=_METHOD),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(help="Compute on the Dask cluster at this address.", rich_help_panel=_METHOD),
-]
+LabelsFile = Annotated[Path | None, files("--labels", help="A second file, with the labels.")]
 PopulationKey = Annotated[
     str | None,
-    typer.Option(
+    files(
         help="Column with the population of each cell (--target population); by default populations are "
-        "found.",
-        rich_help_panel=_FILES,
+        "found."
     ),
 ]
+ModelOut = Annotated[Path | None, files("--model", help="Save the fitted model here.")]
 
 
-def result_path(out: Path | None, in_place: bool, **others: Path | None) -> Path | None:
-    """Return the path of the result, or ``None`` for the input; it must differ from other files."""
-    if (out is None) != in_place:
-        found = "both" if in_place else "neither"
-        raise BadValue(f"Expected either --out or --in-place, found {found}.")
-    check_different(**others, out=out)
-    return out
+@dataclass
+class Result:
+    """Where the result goes."""
+
+    out: Annotated[Path | None, files(help="Write a copy of IN with the result here.")] = None
+    in_place: Annotated[bool, files("--in-place", help="Write the result into IN.")] = False
+
+    def place(self, **others: Path | None) -> Path | None:
+        """Return the path of the result, or ``None`` for the input; it must differ from other files."""
+        if (self.out is None) != self.in_place:
+            found = "both" if self.in_place else "neither"
+            raise BadValue(f"Expected either --out or --in-place, found {found}.")
+        check_different(**others, out=self.out)
+        return self.out
 
 
-def takes_method(
+@dataclass
+class Cluster:
+    """Where the work is done."""
+
+    dask: Annotated[bool, how("--dask", help="Compute on a local Dask cluster.")] = False
+    scheduler: Annotated[str | None, how(help="Compute on the Dask cluster at this address.")] = (
+        None
+    )
+
+    def address(self) -> str | None:
+        """Return ``None`` for this process, ``"local"``, or the address of a scheduler."""
+        if self.dask and self.scheduler:
+            raise BadValue("Expected --dask or --scheduler, found both.")
+        return self.scheduler or ("local" if self.dask else None)
+
+
+def method_flags(
     *, everything: bool = False, only: Collection[str] = (), **defaults: Any
-) -> Callable[[Function], Function]:
-    """Give a command the options of the method in place of its ``**method``, where its ``*`` stands.
+) -> list[Parameter]:
+    """Return the options of the method.
 
-    ``everything`` includes the options that only ``refine`` has; ``defaults`` are those of this command.
+    ``everything`` includes the options that only ``refine`` has; ``defaults`` are those of a command.
     """
     known = [one for one in (*options_of(), *OF_OBJECTS) if one.everywhere or everything]
-    wanted = [one for one in known if not only or one.name in only]
-    return lambda command: with_parameters(
-        command, [_flag(one, defaults) for one in wanted], last=False
-    )
+    return [_flag(one, defaults) for one in known if not only or one.name in only]
 
 
 def _flag(option: Option, defaults: Mapping[str, Any]) -> Parameter:
     name = option.typed_name
     # A flag without a value would also have its opposite, unless it is named.
     names = [f"--{name.replace('_', '-')}"] if option.typed is bool else []
-    about = typer.Option(*names, help=option.help, rich_help_panel=_METHOD)
     optional = option.typed | None if option.typed_default is None else option.typed
     return Parameter(
         name,
         Parameter.KEYWORD_ONLY,
         default=defaults.get(name, option.typed_default),
-        annotation=Annotated[optional, about],
+        annotation=Annotated[optional, how(*names, help=option.help)],
     )
+
+
+#: The options of the method that all commands have which fit.
+Method = Annotated[dict[str, Any], method_flags()]
 
 
 def model_of(method: Mapping[str, Any]) -> BatchProx:
@@ -201,13 +180,6 @@ def _unused(option: Option, method: Mapping[str, Any], chosen: Mapping[str, str]
     wanted = " or ".join(f"{kind} {name}" for name, kind in kinds.items())
     found = " and ".join(f"{kind} {chosen[kind]}" for kind in dict.fromkeys(kinds.values()))
     return BadValue(f"Expected {', '.join(alike)} only with {wanted}, found {found}.")
-
-
-def cluster(dask: bool, scheduler: str | None) -> str | None:
-    """Return the cluster: ``None`` for this process, ``"local"``, or the address of a scheduler."""
-    if dask and scheduler:
-        raise BadValue("Expected --dask or --scheduler, found both.")
-    return scheduler or ("local" if dask else None)
 
 
 def check_different(**paths: Path | None) -> None:

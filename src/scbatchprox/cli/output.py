@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task
     from rich.table import Table
 
-__all__ = ["Output", "PlainGroup", "print_table"]
+__all__ = ["Json", "Output", "PlainGroup", "Quiet", "Verbose", "print_table"]
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 #: Errors of the system that are about the name of a file, which is input.
@@ -47,14 +47,27 @@ FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 #: Columns of a file or a pipe: it has no width, and names must not be cut.
 UNLIMITED = 1_000_000
 
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel="Output")
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Print more, with details of errors.", rich_help_panel="Output"
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")
+]
+
 
 @dataclass
 class Output:
     """Output of one command: text, one JSON object (``--json``), or nothing but errors (``--quiet``)."""
 
-    quiet: bool = False
-    verbose: bool = False
-    as_json: bool = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+    as_json: Json = False
 
     def __post_init__(self) -> None:
         # rich is imported here, because the version and completion do not need it.

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..choices import Views
 from . import options as o
 from .output import Output
@@ -17,17 +15,12 @@ __all__ = ["report"]
 
 
 def report(
+    output: Output,
     path: o.In,
     batch_key: o.BatchKey,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The report, an .html file.", rich_help_panel="Files"),
-    ],
+    out: Annotated[Path, o.files("--out", "-o", help="The report, an .html file.")],
     label_key: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the type of each cell, for names and scores.", rich_help_panel="Files"
-        ),
+        str | None, o.files(help="Column with the type of each cell, for names and scores.")
     ] = None,
     keep: o.Keep = None,
     use_rep: o.UseRep = None,
@@ -36,51 +29,34 @@ def report(
     population_key: o.PopulationKey = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        o.how(
             help="Refine anew with this target, moment or population. By default a refined embedding in "
-            "the file is shown, and otherwise the default target is used.",
-            rich_help_panel="Method",
+            "the file is shown, and otherwise the default target is used."
         ),
     ] = None,
     view: Annotated[
         Views,
-        typer.Option(
+        o.printing(
             help="Axes of the pictures. auto: UMAPs in the file, or a UMAP if umap-learn is installed, "
-            "or else principal axes.",
-            rich_help_panel="Output",
+            "or else principal axes."
         ),
     ] = Views.auto,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.", rich_help_panel="Method")] = 0,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-    as_json: o.Json = False,
+    seed: Annotated[int, o.how(help="Seed of the samples.")] = 0,
 ) -> None:
     """Write a report on what a refinement does to each batch; IN is not changed."""
-    output = Output(quiet, verbose, as_json)
-    with output.handle_errors():
-        o.check_different(path=path, labels=labels, out=out)
-        with output.progress() as progress:
-            from ..reporting.report import report as write
+    o.check_different(path=path, labels=labels, out=out)
+    with output.progress() as progress:
+        from ..reporting.report import report as write
 
-            write(
-                path,
-                batch_key,
-                label_key=label_key,
-                keep=keep,
-                use_rep=use_rep,
-                key_added=key_added,
-                out=out,
-                labels=labels,
-                population_key=population_key,
-                view=view.value,
-                seed=seed,
-                progress=progress,
-                call=shlex.join(["scbatchprox", *map(_name, sys.argv[1:])]),
-                **({} if target is None else {"target": target}),
-            )
-        size = out.stat().st_size
-        output.print_line(f"wrote {out} ({size / 1e6:.1f} MB)")
-        output.print_json({"written": str(out), "bytes": size})
+        write(
+            path, batch_key, label_key=label_key, keep=keep, use_rep=use_rep, key_added=key_added, out=out,
+            labels=labels, population_key=population_key, view=view.value, seed=seed, progress=progress,
+            call=shlex.join(["scbatchprox", *map(_name, sys.argv[1:])]),
+            **({} if target is None else {"target": target}),
+        )  # fmt: skip
+    size = out.stat().st_size
+    output.print_line(f"wrote {out} ({size / 1e6:.1f} MB)")
+    output.print_json({"written": str(out), "bytes": size})
 
 
 def _name(word: str) -> str:

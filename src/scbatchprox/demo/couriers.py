@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import BadValue
-from ..federated.flower.programs import free_port
+from ..federated.flower.programs import end, free_port
 
 __all__ = ["couriers"]
 
-#: Seconds that the processes have to end.
-END = 60.0
+#: Seconds that the server has to start, and the processes to end.
+PATIENCE, END = "300", 60.0
 
 
 @contextmanager
@@ -25,22 +25,14 @@ def couriers(out: Path, homes: Mapping[str, Path]) -> Iterator[None]:
     where = ["--server", f"127.0.0.1:{port}", "--insecure"]
     with ExitStack() as running:
         print("Starting a Flower server and a courier for each site, each a process of its own ...")
-        _start(
-            running,
-            logs,
-            "server",
-            "--port",
-            str(port),
-            "--state",
-            str(out / "server"),
-            "--insecure",
-        )
+        state = ["--port", str(port), "--state", str(out / "server")]
+        _start(running, logs, "server", *state, "--insecure")
         for site, home in homes.items():
             boxes = ["--outbox", str(home / "outbox"), "--inbox", str(home / "inbox")]
             _start(running, logs, "courier", *where, *boxes, "--no-check", log=f"courier-{site}")
         run = _start(
             running, logs, "run", *where, "--store", str(store), "--nodes", str(len(homes)),
-            "--pause", "0.3",
+            "--pause", "0.3", "--wait", PATIENCE,
         )  # fmt: skip
         yield
         if run.poll() is not None:
@@ -59,14 +51,5 @@ def _start(
         [sys.executable, "-m", "scbatchprox", "federated", verb, *arguments],
         stdin=subprocess.DEVNULL, stdout=file, stderr=file,
     )  # fmt: skip
-    running.callback(_end, process)
+    running.callback(end, process, END)
     return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ from ..upstream.sums import FLAG, GeneSums, cross_products, require_all, variabl
 from .ledger import Own
 from .messages import Message
 from .plan import MIN_CELLS, Plan
-from .site import Site, Waiting
+from .site import Site, Terms, Waiting
 from .sums import Addends, AddUp, Fixed, Kind
 
 __all__ = [
@@ -392,20 +392,17 @@ def contribute_counts(
     plan: Plan,
     file: CountsFile,
     *,
-    confirmed: str | None = None,
     min_cells: int | None = None,
-    permitted: bool = False,
-    progress: Progress = silent,
-    wait: Callable[[Waiting], bool] = lambda _: False,
+    **terms: Unpack[Terms],
 ) -> VariableGenes | SharedPCA | Waiting:
     """Answer the rounds of a plan with the counts of a file; return the result if all are known.
 
     ``min_cells`` is the least number of cells in a batch, and of cells with a gene: by default what the plan
-    says, and at least 20. The other parameters are those of :meth:`Site.run`.
+    says, and at least 20. ``terms`` are those of :meth:`Site.run`.
     """
     if plan.kind not in ("genes", "pca"):
         raise BadValue(f"Expected a plan for counts, found plan {plan.id} for {plan.kind}.")
-    site.check(plan, confirmed)  # before any count is read
+    site.check(plan, terms.get("confirmed"))  # before any count is read
     with open_counts(
         file.path, layer=file.layer, batch_key=file.batch_key, fractional=file.fractional
     ) as counts:
@@ -413,22 +410,15 @@ def contribute_counts(
         sizes = pd.Series(batch).astype(str).value_counts().sort_index()
         # The bytes of an answer are in the ledger, so counts are not read once more to recognise them.
         own = Own.of(sizes.index.tolist(), sizes.to_numpy())
-        least = max(MIN_CELLS, _number(plan, "min_cells")) if min_cells is None else min_cells
+        least = plan.least(min_cells)
         if sizes.min() < least:
             site.tell(plan, "cells")  # others learn that, and no more
             raise BadValue(
                 f"Expected at least {least} cells in every batch, found {sizes.min()} in "
                 f"{sizes.idxmin()!r}: leave this batch out, or lower ", Parameter("min_cells"), ".",
             )  # fmt: skip
-        return site.run(
-            plan,
-            _kind(plan, counts, least, progress),
-            own,
-            confirmed=confirmed,
-            permitted=permitted,
-            progress=progress,
-            wait=wait,
-        )
+        kind = _kind(plan, counts, least, terms.get("progress", silent))
+        return site.run(plan, kind, own, **terms)
 
 
 def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | Waiting:
@@ -461,33 +451,11 @@ def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | W
 def _kind(
     plan: Plan, counts: Counts, min_cells: int, progress: Progress
 ) -> Kind[VariableGenes] | Kind[SharedPCA]:
-    names, n_hvgs = plan.parameters.get("genes"), _number(plan, "n_hvgs")
+    names, n_hvgs = plan.parameters.get("genes"), plan.number("n_hvgs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _unknown(plan)
+        raise plan.unknown()
+    given: dict[str, Any] = {"n_hvgs": n_hvgs, "min_cells": min_cells, "progress": progress}
     listed = np.array(names, dtype=object)
     if plan.kind == "genes":
-        return partial(genes, counts, listed, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
-    return partial(
-        pca,
-        counts,
-        listed,
-        n_components=_number(plan, "n_components"),
-        n_hvgs=n_hvgs,
-        min_cells=min_cells,
-        progress=progress,
-    )
-
-
-def _number(plan: Plan, name: str) -> int:
-    """A parameter of a plan, which another site has written."""
-    found = plan.parameters.get(name)
-    if type(found) is not int or not 0 < found < 1 << 31:
-        raise _unknown(plan)
-    return found
-
-
-def _unknown(plan: Plan) -> BadValue:
-    return BadValue(
-        f"Expected parameters that this version knows in plan {plan.id}, found others: update scbatchprox "
-        f"at all sites to one version."
-    )
+        return partial(genes, counts, listed, **given)
+    return partial(pca, counts, listed, n_components=plan.number("n_components"), **given)

@@ -28,13 +28,13 @@ times the number of cells and coordinates. A site's numbers are exact to :math:`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -46,7 +46,6 @@ from ..cells.reading import LocalCells
 from ..core.checks import some_of
 from ..core.labels import Labels
 from ..core.moments import Moments, Pooled
-from ..core.target import Exchange
 from ..errors import BadValue, InputError, Parameter
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
@@ -58,7 +57,7 @@ from ..upstream.on_disk import recorded
 from .ledger import Own
 from .messages import as_bytes
 from .plan import MIN_CELLS, Plan
-from .site import Site, Waiting
+from .site import Site, Terms, Waiting
 from .sums import WIDE, Addends, AddUp, Fixed
 
 __all__ = ["ROUND", "CellsFile", "contribute", "pooled_moments", "refine", "refine_parameters"]
@@ -89,15 +88,6 @@ def pooled_moments(own: Moments, add_up: AddUp) -> Pooled:
 ROUND = Fixed(192, 80)
 
 
-def exchange_by(add_up: AddUp) -> Exchange:
-    """An exchange of sums that are added as fixed-point numbers: to the bit the same at all sites."""
-
-    def exchange(own: Floats) -> Floats:
-        return add_up(Addends(own, ROUND)).floats()
-
-    return exchange
-
-
 def refine(
     own: Moments, model: BatchProx, add_up: AddUp, *, min_cells: int = MIN_CELLS
 ) -> BatchProx:
@@ -106,7 +96,12 @@ def refine(
     Populations with fewer than ``min_cells`` cells are dissolved first.
     """
     own = dissolved(own, min_cells)
-    return model.fit_pooled(own, pooled_moments(own, add_up), exchange_by(add_up))
+
+    def exchange(sums: Floats) -> Floats:
+        # Fixed-point numbers: to the bit the same at all sites.
+        return add_up(Addends(sums, ROUND)).floats()
+
+    return model.fit_pooled(own, pooled_moments(own, add_up), exchange)
 
 
 @dataclass(frozen=True)
@@ -157,20 +152,16 @@ def contribute(
     plan: Plan,
     file: CellsFile,
     *,
-    confirmed: str | None = None,
-    accepted: bool = False,
     min_cells: int | None = None,
-    permitted: bool = False,
     write: bool = False,
-    progress: Progress = silent,
-    wait: Callable[[Waiting], bool] = lambda _: False,
+    **terms: Unpack[Terms],
 ) -> BatchProx | Waiting:
     """Answer the rounds of a plan with the cells of a file; return the fitted model if all are known.
 
     Parameters
     ----------
-    site, plan, confirmed, accepted, permitted, wait
-        As for :meth:`Site.run`.
+    site, plan, terms
+        As for :meth:`Site.run`; progress is also called after every chunk of rows.
     file
         The cells.
     min_cells
@@ -178,13 +169,12 @@ def contribute(
         lower it.
     write
         Write the refined cells when the model is fitted.
-    progress
-        Called after every chunk of rows, and after every round.
     """
     if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
         raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")
-    site.check(plan, confirmed, accepted=accepted)  # before any cell is read
-    model = _model(plan)
+    # Before any cell is read.
+    site.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+    model, progress = _model(plan), terms.get("progress", silent)
     with _opened(site, plan, file) as job:
         try:
             own = _own(job, plan, model, min_cells, progress)
@@ -193,16 +183,8 @@ def contribute(
                 site.tell(plan, "cells")  # others learn that, and no more
             raise
         hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
-        found = site.run(
-            plan,
-            partial(refine, own, model, min_cells=_least(plan, min_cells)),
-            hashes,
-            confirmed=confirmed,
-            accepted=accepted,
-            permitted=permitted,
-            progress=progress,
-            wait=wait,
-        )
+        kind = partial(refine, own, model, min_cells=plan.least(min_cells))
+        found = site.run(plan, kind, hashes, **terms)
         if write and isinstance(found, BatchProx):
             rep = file.use_rep or job.file.default_rep
             found.provenance_ = {
@@ -231,25 +213,14 @@ def _model(plan: Plan) -> BatchProx:
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         again = {}
     if as_bytes(again) != as_bytes(plan.parameters):
-        raise BadValue(
-            f"Expected parameters that this version knows in plan {plan.id}, found others: update "
-            f"scbatchprox at all sites to one version."
-        )
+        raise plan.unknown()
     return model
 
 
 @contextmanager
 def _opened(site: Site, plan: Plan, file: CellsFile) -> Iterator[Job]:
     """Open the cells of a site; its batches are named SITE/BATCH."""
-    with open_job(
-        file.path,
-        file.batch_key,
-        file.use_rep,
-        file.key_added,
-        file.out,
-        file.labels,
-        file.population_key,
-    ) as job:
+    with open_job(**vars(file)) as job:
         wanted = plan.parameters["embedding"]
         upstream = recorded(job.file, file.use_rep or job.file.default_rep)
         if upstream is not None and upstream != wanted:
@@ -276,7 +247,7 @@ def _own(
     n_dims = plan.parameters["n_dims"]
     if job.rows.shape[1] != n_dims:
         raise BadValue(f"Expected {n_dims} coordinates, as in the plan, found {job.rows.shape[1]}.")
-    least = _least(plan, min_cells)
+    least = plan.least(min_cells)
     small = job.labels.batches[job.labels.n < least].tolist()
     if small:
         raise BadValue(
@@ -284,9 +255,3 @@ def _own(
             f"few cells reveal them; leave these batches out, or lower ", Parameter("min_cells"), ".",
         )  # fmt: skip
     return model.describe(LocalCells(job, progress), job.population)
-
-
-def _least(plan: Plan, min_cells: int | None) -> int:
-    """Cells in a batch or population, at least."""
-    # Who writes a plan may raise the number for others, but not lower it.
-    return max(MIN_CELLS, int(plan.parameters["min_cells"])) if min_cells is None else min_cells

@@ -136,20 +136,20 @@ class PlanStatus:
 
     def sentences(self) -> list[str]:
         """Sentences for people."""
-        names = ", ".join(card.site for card in self.plan.members)
-        found = [
-            f"plan {self.plan.id} ({self.plan.kind}) of {names}; fingerprint {self.plan.fingerprint}"
+        plan, names = self.plan, ", ".join(card.site for card in self.plan.members)
+        waiting = f"waiting for {', '.join(self.missing)}" if self.missing else "complete"
+        return [
+            f"plan {plan.id} ({plan.kind}) of {names}; fingerprint {plan.fingerprint}",
+            *(f"  {text}" for text in (plan.note, disclosed(plan)) if text),
+            f"  round {self.round}: {waiting}",
+            *(f"  {site} cannot answer: {CODES[code]}" for site, code in self.codes.items()),
         ]
-        if self.plan.note:
-            found.append(f"  {self.plan.note}")
-        if disclosed(self.plan):
-            found.append(f"  {disclosed(self.plan)}")
-        where = f"  round {self.round}: "
-        found.append(
-            where + (f"waiting for {', '.join(self.missing)}" if self.missing else "complete")
-        )
-        found += [f"  {site} cannot answer: {CODES[code]}" for site, code in self.codes.items()]
-        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The status as JSON types."""
+        found = {"plan": self.plan.hash, "kind": self.plan.kind, "round": self.round}
+        found |= {"missing": list(self.missing), "codes": self.codes}
+        return found | ({"discloses": disclosed(self.plan)} if disclosed(self.plan) else {})
 
 
 @dataclass(frozen=True)
@@ -167,20 +167,8 @@ class Status:
 
     def to_json(self) -> dict[str, Any]:
         """The status as JSON types."""
-        return {
-            "cards": {card.site: card.fingerprint for card in self.cards},
-            "plans": [
-                {
-                    "plan": found.plan.hash,
-                    "kind": found.plan.kind,
-                    "round": found.round,
-                    "missing": list(found.missing),
-                    "codes": found.codes,
-                }
-                | ({"discloses": disclosed(found.plan)} if disclosed(found.plan) else {})
-                for found in self.plans
-            ],
-        }
+        cards = {card.site: card.fingerprint for card in self.cards}
+        return {"cards": cards, "plans": [plan.to_json() for plan in self.plans]}
 
 
 def status_of(folder: Folder, name: str | None = None) -> Status:
@@ -190,20 +178,17 @@ def status_of(folder: Folder, name: str | None = None) -> Status:
 
 
 def _status(folder: Folder, plan: Plan) -> PlanStatus:
-    sites = [card.site for card in plan.members]
+    sites = tuple(card.site for card in plan.members)
+
+    def absent(number: int) -> tuple[str, ...]:
+        place = f"sums/{plan.id}/{number:04}"
+        return tuple(site for site in sites if folder.find(f"{place}/{site}.sum") is None)
+
     number = 0
-    missing = tuple(sites)
-    while True:
-        here = tuple(
-            site for site in sites if folder.find(f"sums/{plan.id}/{number:04}/{site}.sum") is None
-        )
-        if number and len(here) == len(sites):
-            number -= 1  # no site has begun this round
-            break
-        missing = here
-        if missing:
-            break
+    while not (missing := absent(number)):
         number += 1
+    if number and missing == sites:  # no site has begun this round
+        number, missing = number - 1, ()
     return PlanStatus(plan, number, missing, _codes(folder, plan, missing))
 
 

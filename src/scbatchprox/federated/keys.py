@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-__all__ = ["Card", "SiteKeys", "need_cryptography"]
+__all__ = ["Card", "SiteKeys"]
 
 KEYS_FILE = "keys.json"
 
 
-def need_cryptography() -> None:
-    """Raise an error that names the extra if its package is not installed."""
+def _key_types() -> tuple[type[Ed25519PrivateKey], type[X25519PrivateKey]]:
+    """The classes of keys, or an error that names the extra if their package is not installed."""
     try:
-        import cryptography  # noqa: F401
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     except ImportError:
         raise MissingExtra("the package cryptography for federated fits", "federated") from None
+    return Ed25519PrivateKey, X25519PrivateKey
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,7 @@ class SiteKeys:
     @classmethod
     def create(cls, folder: Path, study: str, site: str) -> SiteKeys:
         """Make new keys and save them, readable by this account only."""
-        need_cryptography()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
+        signing, masking = _key_types()
         check_name("study", study)
         check_name("site", site)
         path = folder / KEYS_FILE
@@ -114,7 +113,7 @@ class SiteKeys:
                 f"Expected no keys in {folder}, found some; a site has one pair per study."
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keys = cls(study, site, Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+        keys = cls(study, site, signing.generate(), masking.generate())
         secret = {
             "study": study,
             "site": site,
@@ -137,10 +136,7 @@ class SiteKeys:
     @classmethod
     def load(cls, folder: Path) -> SiteKeys:
         """Load the keys of a site."""
-        need_cryptography()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
+        signing, masking = _key_types()
         path = folder / KEYS_FILE
         try:
             if kind_at(path) not in (None, "file"):
@@ -151,25 +147,20 @@ class SiteKeys:
                     f"and make new keys if someone may have read them."
                 )
             stored = json.loads(path.read_bytes())
+            return cls(
+                check_name("study", stored["study"]),
+                check_name("site", stored["site"]),
+                signing.from_private_bytes(bytes.fromhex(stored["signing"])),
+                masking.from_private_bytes(bytes.fromhex(stored["masking"])),
+            )
         except FileNotFoundError:
             raise BadFile(
                 f"Expected the keys of a site in {folder}, found none; make them with scbatchprox "
                 f"federated keys."
             ) from None
-        except ValueError as error:
-            if isinstance(error, BadValue):
-                raise
-            raise BadValue(f"Expected keys in {path}, found a damaged file.") from None
-        try:
-            return cls(
-                check_name("study", stored["study"]),
-                check_name("site", stored["site"]),
-                Ed25519PrivateKey.from_private_bytes(bytes.fromhex(stored["signing"])),
-                X25519PrivateKey.from_private_bytes(bytes.fromhex(stored["masking"])),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, BadValue):
-                raise
+        except BadValue:
+            raise
+        except (KeyError, TypeError, ValueError):
             raise BadValue(f"Expected keys in {path}, found a damaged file.") from None
 
     @property

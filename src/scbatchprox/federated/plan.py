@@ -116,6 +116,24 @@ class Plan:
         known = ", ".join(card.site for card in self.members)
         raise BadValue(f"Expected a site of the plan, found {site!r}; available: {known}.")
 
+    def number(self, name: str) -> int:
+        """A positive parameter, which another site has written."""
+        found = self.parameters.get(name)
+        if type(found) is not int or not 0 < found < 1 << 31:
+            raise self.unknown()
+        return found
+
+    def least(self, min_cells: int | None) -> int:
+        """Cells in a batch, at least: what a site says for itself, or this plan, which may raise it only."""
+        return max(MIN_CELLS, self.number("min_cells")) if min_cells is None else min_cells
+
+    def unknown(self) -> BadValue:
+        """The error on parameters of another version."""
+        return BadValue(
+            f"Expected parameters that this version knows in plan {self.id}, found others: update "
+            f"scbatchprox at all sites to one version."
+        )
+
 
 #: Whoever publishes or answers a plan with the population target must have read this.
 POPULATION = (

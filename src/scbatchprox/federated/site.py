@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .messages import Message, check_name
 from .plan import Plan, check_accepted
 from .sums import Addends, Fixed, Kind, Limbs, Totals, masked
 
-__all__ = ["Site", "Waiting"]
+__all__ = ["Site", "Terms", "Waiting"]
 
 T = TypeVar("T")
 
@@ -34,11 +34,46 @@ class Waiting:
     missing: tuple[str, ...]
 
 
+class Terms(TypedDict, total=False):
+    """What the operator of a site says to a plan, and what happens meanwhile.
+
+    ``confirmed`` and ``accepted`` are those of :meth:`Site.check`. ``permitted`` is whether the answer may
+    differ from an earlier one in its members or cells. ``progress`` is called after every round. ``wait`` is
+    called with a round that is not complete; ``True`` means to look again.
+    """
+
+    confirmed: str | None
+    accepted: bool
+    permitted: bool
+    progress: Progress
+    wait: Callable[[Waiting], bool]
+
+
 class _Stopped(Exception):
     """Ends a computation at a round that cannot be combined yet."""
 
     def __init__(self, waiting: Waiting) -> None:
         self.waiting = waiting
+
+
+@dataclass(frozen=True)
+class _Round:
+    """A round of a plan, the hash of all sums before it, and the format of its numbers."""
+
+    plan: Plan
+    number: int
+    state: str
+    fixed: Fixed
+
+    def place(self, site: str) -> str:
+        """Where the message of a site is."""
+        return f"sums/{self.plan.id}/{self.number:04}/{site}.sum"
+
+    def header(self, site: str, count: int) -> dict[str, Any]:
+        """What the message of a site with so many numbers says."""
+        about = {"type": "sum", "site": site, "plan": self.plan.hash, "round": self.number}
+        how = {"bits": self.fixed.bits, "fraction": self.fixed.fraction, "count": count}
+        return {**about, "state": self.state, **how}
 
 
 @dataclass(frozen=True)
@@ -109,8 +144,7 @@ class Site:
     def publish_plan(self, plan: Plan, *, accepted: bool = False) -> None:
         """Publish a plan of this site; ``accepted`` as for :meth:`check`."""
         check_accepted(plan, accepted)
-        if plan.member(self.name) != self.keys.card:
-            raise BadValue("Expected the keys of this site in the plan, found others.")
+        self._check_member(plan)
         header = {"type": "plan", "site": self.name, "plan": plan.to_json()}
         self.folder.publish(f"plans/{plan.id}.plan", Message.signed(self.keys.signing, header))
 
@@ -130,8 +164,7 @@ class Site:
                 f"Expected the fingerprint of plan {plan.id}, as the other sites confirm it by telephone or "
                 f"in person, found {found}."
             )
-        if plan.member(self.name) != self.keys.card:
-            raise BadValue("Expected the keys of this site in the plan, found others.")
+        self._check_member(plan)
         for card in plan.members:
             path = self.private / "trusted" / f"{card.site}.card"
             if not path.exists() or Card.read(path) != card:
@@ -142,32 +175,29 @@ class Site:
                 )
         check_accepted(plan, accepted or answered)
 
-    def run(
-        self,
-        plan: Plan,
-        kind: Kind[T],
-        own: Own,
-        *,
-        confirmed: str | None,
-        accepted: bool = False,
-        permitted: bool = False,
-        progress: Progress = silent,
-        wait: Callable[[Waiting], bool] = lambda _: False,
-    ) -> T | Waiting:
+    def _check_member(self, plan: Plan) -> None:
+        if plan.member(self.name) != self.keys.card:
+            raise BadValue("Expected the keys of this site in the plan, found others.")
+
+    def run(self, plan: Plan, kind: Kind[T], own: Own, **terms: Unpack[Terms]) -> T | Waiting:
         """Answer rounds of a plan until one cannot be combined, and return that or the result.
 
-        ``confirmed`` and ``accepted`` are those of :meth:`check`. ``kind`` is started from the beginning, and
-        given the sums of rounds that are known.
-        ``own`` are hashes of this site's numbers. ``wait`` is called with a round that is not complete;
-        ``True`` means to look again.
+        ``kind`` is started from the beginning, and given the sums of rounds that are known. ``own`` are
+        hashes of this site's numbers.
         """
-        self.check(plan, confirmed, accepted=accepted)
+        self.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+        permitted, progress = terms.get("permitted", False), terms.get("progress", silent)
+        wait = terms.get("wait")
         state, number, computing = "", 0, True
 
         def add_up(addends: Addends) -> Totals:
             nonlocal state, number, computing
             computing = False
-            totals = self._round(plan, number, state, addends, own, permitted, wait)
+            at = _Round(plan, number, state, addends.fixed)
+            message = self._given(at, addends, own, permitted)
+            while isinstance(totals := self._combined(at, message.header["count"]), Waiting):
+                if wait is None or not wait(totals):
+                    raise _Stopped(totals)
             progress("rounds", number + 1, number + 1)
             number += 1
             state = hashlib.sha256(state.encode() + totals.limbs.tobytes()).hexdigest()
@@ -198,110 +228,56 @@ class Site:
         with suppress(InputError, OSError):
             self.refuse(plan, code)
 
-    def _round(
-        self,
-        plan: Plan,
-        number: int,
-        state: str,
-        addends: Addends,
-        own: Own,
-        permitted: bool,
-        wait: Callable[[Waiting], bool],
-    ) -> Totals:
-        """Give what this site adds in a round, or has given before, and return the sums of all sites."""
-        message = self.ledger.given(plan, number, self.keys.card)
+    def _given(self, at: _Round, addends: Addends, own: Own, permitted: bool) -> Message:
+        """Publish what this site adds in a round, or has given to it before."""
+        message = self.ledger.given(at.plan, at.number, self.keys.card)
+        limbs = self._encoded(at, addends) if message is None else None
+        if at.number == 0:  # an answer that was given before must be to the same cells
+            self.ledger.enter(Answer.to(at.plan, own), permitted=permitted)
         if message is None:
-            message = self._answer(plan, number, state, addends, own, permitted=permitted)
-        elif number == 0:
-            self.ledger.enter(Answer.to(plan, own), permitted=permitted)  # with the same cells
-        if message.header["state"] != state:
+            assert limbs is not None
+            hidden = masked(limbs, at.fixed, self.keys, at.plan, at.number, at.state)
+            header = at.header(self.name, len(limbs))
+            message = Message.signed(self.keys.signing, header, hidden.astype("<u8").tobytes())
+            self.ledger.give(at.plan, at.number, message)  # nothing has left the site before that
+        if message.header["state"] != at.state:
             raise BadValue(
-                f"Expected the sums that round {number} was answered for, found others: messages in the "
+                f"Expected the sums that round {at.number} was answered for, found others: messages in the "
                 f"folder were changed since."
             )
-        self.folder.publish(self._place(plan, number, self.name), message)
-        count = message.header["count"]
-        while isinstance(found := self._combined(plan, number, state, addends, count), Waiting):
-            if not wait(found):
-                raise _Stopped(found)
-        return found
-
-    def _answer(
-        self,
-        plan: Plan,
-        number: int,
-        state: str,
-        addends: Addends,
-        own: Own,
-        *,
-        permitted: bool,
-    ) -> Message:
-        """Write this site's answer to the ledger; nothing has left the site before that."""
-        fixed = addends.fixed
-        try:
-            # Every site adds one more number, a 1. Their sum shows that all masks have cancelled.
-            limbs = np.concatenate([fixed.encoded([1]), addends.limbs])
-        except InputError:  # a number out of range, or cells that cannot be read
-            self.tell(plan, "cells")
-            raise
-        if number == 0:
-            self.ledger.enter(Answer.to(plan, own), permitted=permitted)
-        body = masked(limbs, fixed, self.keys, plan, number, state).astype("<u8").tobytes()
-        header = self._header(plan, self.name, number, state, addends, len(limbs))
-        message = Message.signed(self.keys.signing, header, body)
-        self.ledger.give(plan, number, message)
+        self.folder.publish(at.place(self.name), message)
         return message
 
-    def _combined(
-        self, plan: Plan, number: int, state: str, addends: Addends, count: int
-    ) -> Totals | Waiting:
+    def _encoded(self, at: _Round, addends: Addends) -> Limbs:
+        try:
+            # Every site adds one more number, a 1. Their sum shows that all masks have cancelled.
+            return np.concatenate([at.fixed.encoded([1]), addends.limbs])
+        except InputError:  # a number out of range, or cells that cannot be read
+            self.tell(at.plan, "cells")
+            raise
+
+    def _combined(self, at: _Round, count: int) -> Totals | Waiting:
         """The sums of a round, from the messages of all sites."""
-        places = {
-            card.site: self.folder.find(self._place(plan, number, card.site))
-            for card in plan.members
-        }
-        missing = tuple(site for site, path in places.items() if path is None)
+        fixed = at.fixed
+        places = {card: self.folder.find(at.place(card.site)) for card in at.plan.members}
+        missing = tuple(card.site for card, path in places.items() if path is None)
         if missing:
-            return Waiting(number, missing)
-        fixed = addends.fixed
+            return Waiting(at.number, missing)
         total: Limbs = np.zeros((count, fixed.n_limbs), np.uint64)
-        for card in plan.members:
-            path = places[card.site]
+        for card, path in places.items():
             assert path is not None
-            expected = self._header(plan, card.site, number, state, addends, count)
-            size = 8 * count * fixed.n_limbs
-            message = Message.read(path, most_body=size)
-            message.check(bytes.fromhex(card.signing), path, **expected)
-            if len(message.body) != size:
+            message = Message.read(path, most_body=total.nbytes)
+            message.check(bytes.fromhex(card.signing), path, **at.header(card.site, count))
+            if len(message.body) != total.nbytes:
                 raise BadValue(f"Expected {count} numbers in {path.name}, found another size.")
             body = np.frombuffer(message.body, "<u8").astype(np.uint64)
-            total = fixed.added(total, body.reshape(count, fixed.n_limbs))
-        if fixed.integers(total[:1]) != [len(plan.members) << fixed.fraction]:
+            total = fixed.added(total, body.reshape(total.shape))
+        if fixed.integers(total[:1]) != [len(places) << fixed.fraction]:
             raise BadValue(
-                f"Expected masks that cancel in round {number}, found a sum that they do not: a site has "
+                f"Expected masks that cancel in round {at.number}, found a sum that they do not: a site has "
                 f"used other keys or another plan."
             )
         return Totals(fixed, total[1:])
-
-    @staticmethod
-    def _header(
-        plan: Plan, site: str, number: int, state: str, addends: Addends, count: int
-    ) -> dict[str, Any]:
-        fixed: Fixed = addends.fixed
-        return {
-            "type": "sum",
-            "site": site,
-            "plan": plan.hash,
-            "round": number,
-            "state": state,
-            "bits": fixed.bits,
-            "fraction": fixed.fraction,
-            "count": count,
-        }
-
-    @staticmethod
-    def _place(plan: Plan, number: int, site: str) -> str:
-        return f"sums/{plan.id}/{number:04}/{site}.sum"
 
 
 def _check_private(private: Path, folder: Folder) -> None:

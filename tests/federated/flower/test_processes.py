@@ -1,4 +1,4 @@
-"""Real processes on loopback. Every wait has a limit, and no process may be left."""
+"""Real processes on loopback. Every wait is for a condition, with a limit; no process may be left."""
 
 import contextlib
 import http.client
@@ -31,7 +31,7 @@ def serve(loopback, *arguments):
 
 
 @contextlib.contextmanager
-def proxy(port):
+def proxy(loopback):
     """A proxy that passes /v1/fleet/ alone, and its address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -40,7 +40,9 @@ def proxy(port):
             if not self.path.startswith("/v1/fleet/"):
                 self.send_error(403)
                 return
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", loopback.port, timeout=loopback.limit
+            )
             try:
                 connection.request("POST", self.path, body, dict(self.headers))
                 answer = connection.getresponse()
@@ -94,7 +96,7 @@ def main(grid, context):
     Path({server!r}).touch()
     Path({mark!r}).unlink()
     messages = [Message(RecordDict(), dst_node_id=n, message_type="query") for n in grid.get_node_ids()]
-    answers = list(grid.send_and_receive(messages, timeout=20))
+    answers = list(grid.send_and_receive(messages, timeout={limit}))
     print("answers:", [sorted(a.content.config_records["codes"]["codes"]) for a in answers], flush=True)
 """
 
@@ -104,7 +106,7 @@ def test_silent_and_killed_sites(loopback):
     serve(loopback, "--insecure")
     for name in "abc":
         courier(loopback, name)
-    loopback.run("--insecure", "--nodes", 3, "--idle", 1, "--seconds", 60)
+    loopback.run(3, "--insecure")
     for name in "abc":
         assert loopback.inbox(name) == cards(sorted({*"abc"} - {name}))
 
@@ -117,27 +119,26 @@ def test_silent_and_killed_sites(loopback):
         loopback.maker.write(loopback.root / name / "out", code(name))
     loopback.command(
         "long", "run", "--server", loopback.address, "--store", loopback.root / "store",
-        "--insecure", "--timeout", 8, "--pause", 0.3,
+        "--insecure", "--timeout", 15, "--pause", 0.3,
     )  # fmt: skip
-    loopback.until(lambda: code("b") in loopback.inbox("a"), 90)
-    loopback.until(lambda: code("a") in loopback.inbox("b"), 20)
-    assert "is silent" in loopback.log("long")
+    loopback.until(lambda: code("b") in loopback.inbox("a"))
+    loopback.until(lambda: code("a") in loopback.inbox("b"))
+    loopback.until(lambda: "is silent" in loopback.log("long"))  # which the server tells later
     assert code("a") not in loopback.inbox("c")
 
     # It wakes up, and another is killed meanwhile.
     loopback.running["b"].kill()
     loopback.signal("c", signal.SIGCONT)
     # A connection that was lost is tried again after two minutes at the latest.
-    loopback.until(lambda: code("a") in loopback.inbox("c"), 150)
-    loopback.until(lambda: code("c") in loopback.inbox("a"), 60)
-    assert (
-        len(loopback.processes("flower.supernode")) == 2
-    )  # the supernode of the killed one has ended
+    loopback.until(lambda: code("a") in loopback.inbox("c"))
+    loopback.until(lambda: code("c") in loopback.inbox("a"))
+    # The supernode of the killed one ends.
+    loopback.until(lambda: len(loopback.processes("flower.supernode")) == 2)
 
     # Ctrl-C ends the run, also on the server.
     loopback.running["long"].send_signal(signal.SIGINT)
-    assert loopback.running["long"].wait(60) == 130
-    loopback.until(lambda: not loopback.processes("flwr-serverapp"), 30)
+    assert loopback.running["long"].wait(loopback.limit) == 130
+    loopback.until(lambda: not loopback.processes("flwr-serverapp"))
 
 
 def test_a_program_that_a_server_sends_is_not_run(loopback):
@@ -145,23 +146,26 @@ def test_a_program_that_a_server_sends_is_not_run(loopback):
     folder = loopback.root / "evil"
     folder.mkdir()
     mark, server = loopback.root / "mark", loopback.root / "server-mark"
-    (folder / "evil.py").write_text(EVIL.format(mark=str(mark), server=str(server)))
+    (folder / "evil.py").write_text(
+        EVIL.format(mark=str(mark), server=str(server), limit=loopback.limit)
+    )
     text = runs._APP.format(version='"1.0.0"', config="")
     text = text.replace("scbatchprox.federated.flower.server:app", "evil:server")
     text = text.replace("scbatchprox.federated.flower.client:app", "evil:app")
     (folder / "pyproject.toml").write_text(text)
-    wait_for("127.0.0.1", loopback.port, 90)
-    with proxy(loopback.port) as outside:
+    wait_for("127.0.0.1", loopback.port, loopback.limit)
+    with proxy(loopback) as outside:
         courier(loopback, "a", outside)
-        loopback.until(lambda: "SuperNode ID" in loopback.log("a"), 90)
+        loopback.until(lambda: "SuperNode ID" in loopback.log("a"))
         # Through the proxy, nobody can start a run.
         with runs.Server(outside, insecure=True).tools() as start:
             refused = start("run", str(folder), "server")
-            refused.communicate(timeout=60)
+            refused.communicate(timeout=loopback.limit)
         assert refused.returncode != 0
         assert not server.exists()
         with runs.Server(loopback.address, insecure=True).tools() as start:
-            output, _ = start("run", str(folder), "server", "--stream").communicate(timeout=90)
+            run = start("run", str(folder), "server", "--stream")
+            output, _ = run.communicate(timeout=loopback.limit)
         assert server.exists(), output  # the server ran it
         assert "answers: [['bad-request']]" in output
         assert not mark.exists()  # the site did not
@@ -181,31 +185,33 @@ def test_certificates_keys_and_a_restart(loopback):
     for name in ("a", "b", "c", "stranger", "misled"):
         make_key(loopback.root / f"{name}.key")
     serve(loopback, "--certificates", certificates)
-    wait_for("127.0.0.1", loopback.port, 90)
+    wait_for("127.0.0.1", loopback.port, loopback.limit)
     for name in ("a", "b", "c", "misled"):
         loopback.command(f"admit-{name}", "admit", loopback.root / f"{name}.key.pub", *trust)
     for name in ("a", "b", "c", "misled"):
-        assert loopback.running[f"admit-{name}"].wait(90) == 0, loopback.log(f"admit-{name}")
+        assert loopback.running[f"admit-{name}"].wait(loopback.limit) == 0, loopback.log(
+            f"admit-{name}"
+        )
     for name in ("a", "b", "c", "stranger"):
         carry(name, certificates / "ca.crt")
     carry("misled", others / "ca.crt")
 
-    loopback.run(*trust[2:], "--nodes", 3, "--idle", 1, "--seconds", 60)
+    loopback.run(3, *trust[2:])
     assert loopback.inbox("a") == cards("bc")
     assert loopback.inbox("b") == cards("ac")
     assert loopback.inbox("c") == cards("ab")
     for name in ("stranger", "misled"):
-        assert loopback.running[name].wait(30) == 1
+        assert loopback.running[name].wait(loopback.limit) == 1
         assert loopback.inbox(name) == []
     assert sorted(loopback.maker.found(loopback.root / "store")) == cards("abc")
 
     # A new server with the old database knows the keys, and couriers come back by themselves. One was killed.
     loopback.running["server"].kill()
-    loopback.running["server"].wait(10)
+    loopback.running["server"].wait(loopback.limit)
     loopback.running["c"].kill()
     plan = f"plans/{loopback.maker.plan}.plan"
     loopback.maker.write(loopback.root / "a" / "out", plan)
     serve(loopback, "--certificates", certificates)
-    loopback.run(*trust[2:], "--nodes", 2, "--idle", 1, "--seconds", 90, seconds=150)
+    loopback.run(2, *trust[2:])
     assert plan in loopback.inbox("b")
     assert plan not in loopback.inbox("c")

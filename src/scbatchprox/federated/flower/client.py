@@ -14,18 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .folder import Folder
-from .letters import (
-    BUDGET,
-    BadLetter,
-    Code,
-    Have,
-    Letter,
-    Part,
-    is_name,
-    to_flower,
-    to_plain,
-    wanted,
-)
+from .letters import BUDGET, BadLetter, Code, Have, Letter, is_name, to_flower, to_plain
 
 __all__ = ["REQUEST", "Site", "app", "reply"]
 
@@ -66,11 +55,7 @@ class Site:
                 _log.warning("Refused %s: %s", part.name if is_name(part.name) else "?", code)
                 codes[part.name if is_name(part.name) else ""] = code
         sendable = {name: entry for name, entry in own.items() if name not in request.codes}
-        parts = [
-            Part(want.name, want.entry, want.offset, data)
-            for want in wanted(sendable, request.have, self._budget)
-            if (data := self.outbox.read(want.name, want.offset, want.length))
-        ]
+        parts = self.outbox.parts(sendable, request.have, self._budget)
         # Own files count as present, so that nobody sends them back or others under their names.
         return Letter(Have(others | own, self.inbox.begun()), parts, codes)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .client import Site, reply
-from .programs import check_installed, environment, free_port, node_command
+from .programs import check_installed, end, environment, free_port, node_command, on_signals
 from .supernode import GRACE
 
 __all__ = ["Responder", "carry"]
@@ -54,11 +54,11 @@ def carry(
             worker = threading.Thread(target=responder.run, daemon=True)
             worker.start()
             say(f"carrying files between {outbox}, {inbox} and {address}")
-            with _Signals(node):
+            with on_signals((signal.SIGINT, signal.SIGTERM), lambda *_: node.terminate()):
                 code = node.wait()
         finally:
             responder.stop()
-            _end(node)
+            end(node, GRACE)
         worker.join(timeout=GRACE)
     if code:
         say(
@@ -82,33 +82,6 @@ def _start(arguments: list[str], secret: bytes, home: Path) -> subprocess.Popen[
         )  # fmt: skip
     finally:
         os.close(reader)
-
-
-class _Signals:
-    """Within it, SIGINT and SIGTERM end the supernode."""
-
-    def __init__(self, node: subprocess.Popen[bytes]) -> None:
-        self._node = node
-
-    def __enter__(self) -> None:
-        self._before = {
-            number: signal.signal(number, lambda *_: self._node.terminate())
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-def _end(node: subprocess.Popen[bytes]) -> None:
-    if node.poll() is None:
-        node.terminate()
-        try:
-            node.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            node.kill()
-            node.wait()
 
 
 class Responder:

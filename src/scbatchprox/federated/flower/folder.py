@@ -12,12 +12,23 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import BadFile, BadValue
-from .letters import FIRST_LINE, MAX_BYTES, MAX_FILES, MAX_TOTAL, Code, Entry, Part, is_name
+from .letters import (
+    FIRST_LINE,
+    MAX_BYTES,
+    MAX_FILES,
+    MAX_TOTAL,
+    Code,
+    Entry,
+    Have,
+    Part,
+    is_name,
+    wanted,
+)
 
 __all__ = ["Folder", "check_account", "check_boxes", "check_private"]
 
@@ -93,15 +104,19 @@ class Folder:
         except FileNotFoundError:
             return {}
 
+    def parts(self, files: Mapping[str, Entry], other: Have, budget: int) -> list[Part]:
+        """Return what to send of some messages to a side that lacks it: at most ``budget`` bytes."""
+        return [
+            Part(want.name, want.entry, want.offset, data)
+            for want in wanted(files, other, budget)
+            if (data := self.read(want.name, want.offset, want.length))
+        ]
+
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Return bytes of a message."""
         *parents, last = name.split("/")
-        with self._open(parents) as folder:
-            file = os.open(last, _READ, dir_fd=folder)
-            try:
-                return os.pread(file, length, offset)
-            finally:
-                os.close(file)
+        with self._open(parents) as folder, _opened(last, _READ, folder) as file:
+            return os.pread(file, length, offset)
 
     def accept(self, part: Part, files: dict[str, Entry]) -> Code:
         """Add a part of a file that arrives; ``files`` is updated when it is complete."""
@@ -131,12 +146,9 @@ class Folder:
 
     def _finish(self, staging: int, name: str, entry: Entry) -> Code:
         """Give a complete file its name, if it is what was announced and the name is free."""
-        file = os.open(entry.hash, _READ, dir_fd=staging)
-        try:
+        with _opened(entry.hash, _READ, staging) as file:
             right = self._entry(file, os.fstat(file)) == entry
             os.fsync(file)
-        finally:
-            os.close(file)
         try:
             if not right:
                 return Code.BAD_FILE
@@ -172,11 +184,8 @@ class Folder:
                 if not is_folder or depth == _DEPTH:
                     yield name, folder, last
                     continue
-                inner = os.open(last, _OPEN_FOLDER, dir_fd=folder)
-                try:
+                with _opened(last, _OPEN_FOLDER, folder) as inner:
                     yield from walk(inner, f"{name}/", depth + 1)
-                finally:
-                    os.close(inner)
 
         with self._open([]) as root:
             yield from walk(root, "", 0)
@@ -198,11 +207,20 @@ class Folder:
             os.close(folder)
 
 
+@contextmanager
+def _opened(name: str, flags: int, folder: int) -> Iterator[int]:
+    """Open a file in a folder that is open."""
+    file = os.open(name, flags, 0o666, dir_fd=folder)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 def _append(staging: int, part: Part) -> int | None:
     """Append a part to what has arrived, and return how much has; None if it does not fit there."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(part.entry.hash, flags, 0o666, dir_fd=staging)
-    try:
+    with _opened(part.entry.hash, flags, staging) as file:
         size = os.fstat(file).st_size
         if size != part.offset or size + len(part.data) > part.entry.size:
             return None
@@ -211,8 +229,6 @@ def _append(staging: int, part: Part) -> int | None:
             written = os.pwrite(file, view, size)
             view, size = view[written:], size + written
         return size
-    finally:
-        os.close(file)
 
 
 def _link(source: int, name: str, target: int, last: str) -> None:
@@ -238,14 +254,11 @@ def _mode(folder: int, name: str) -> int:
 
 def _starts_right(folder: int, last: str) -> bool:
     try:
-        file = os.open(last, _READ, dir_fd=folder)
+        with _opened(last, _READ, folder) as file:
+            regular = stat.S_ISREG(os.fstat(file).st_mode)
+            return regular and os.pread(file, len(FIRST_LINE), 0) == FIRST_LINE
     except OSError:
         return False
-    try:
-        regular = stat.S_ISREG(os.fstat(file).st_mode)
-        return regular and os.pread(file, len(FIRST_LINE), 0) == FIRST_LINE
-    finally:
-        os.close(file)
 
 
 def _final(name: str) -> str:

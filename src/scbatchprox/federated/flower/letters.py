@@ -56,33 +56,23 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Code(StrEnum):
     """What a courier says about a file, or about a request. The sentences never quote anything."""
 
-    OK = "ok"
-    OUT_OF_STEP = "out-of-step"
-    CONFLICT = "conflict"
-    BAD_NAME = "bad-name"
-    BAD_FILE = "bad-file"
-    TOO_LARGE = "too-large"
-    FULL = "full"
-    BAD_REQUEST = "bad-request"
-    FOLDER = "folder"
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """The fixed sentence of this code."""
-        return _SENTENCES[self]
+    OK = "ok", "Done."
+    OUT_OF_STEP = "out-of-step", "Other bytes come first; the next request tells which."
+    CONFLICT = "conflict", "A file of this name with other content exists; it was kept."
+    BAD_NAME = "bad-name", "Not the name of a message."
+    BAD_FILE = "bad-file", "Not a message: its first line or its hash is wrong."
+    TOO_LARGE = "too-large", "Larger than a message may be."
+    FULL = "full", "The folder holds as much as it may."
+    BAD_REQUEST = "bad-request", "Not a request of a courier."
+    FOLDER = "folder", "A folder cannot be read or written; the site's log says why."
 
-
-_SENTENCES = {
-    Code.OK: "Done.",
-    Code.OUT_OF_STEP: "Other bytes come first; the next request tells which.",
-    Code.CONFLICT: "A file of this name with other content exists; it was kept.",
-    Code.BAD_NAME: "Not the name of a message.",
-    Code.BAD_FILE: "Not a message: its first line or its hash is wrong.",
-    Code.TOO_LARGE: "Larger than a message may be.",
-    Code.FULL: "The folder holds as much as it may.",
-    Code.BAD_REQUEST: "Not a request of a courier.",
-    Code.FOLDER: "A folder cannot be read or written; the site's log says why.",
-}
+    def __new__(cls, value: str, sentence: str = "") -> Code:
+        """Make a code with its sentence."""
+        code = str.__new__(cls, value)
+        code._value_, code.sentence = value, sentence
+        return code
 
 
 def is_name(name: object) -> bool:

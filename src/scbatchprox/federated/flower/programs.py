@@ -5,21 +5,28 @@ from __future__ import annotations
 import ipaddress
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ...errors import BadFile, BadValue, MissingExtra
 
 __all__ = [
     "check_installed",
+    "end",
     "environment",
     "free_port",
     "is_loopback",
     "make_key",
     "node_command",
+    "on_signals",
     "program",
     "server_command",
     "wait_for",
@@ -158,6 +165,27 @@ def wait_for(host: str, port: int, seconds: float) -> None:
                     f"Expected a server at {host}:{port} within {seconds:.0f} s, found none."
                 ) from None
             time.sleep(0.2)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask a process to end, and kill it if it does not in time."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def on_signals(numbers: Iterable[int], handler: Callable[..., Any]) -> Iterator[None]:
+    """Within it, a function is called at these signals."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
 
 
 def make_key(path: Path) -> Path:

@@ -15,7 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..._version import __version__
-from .programs import check_secure, environment, existing, program, split_address, wait_for
+from .programs import (
+    check_secure,
+    environment,
+    existing,
+    on_signals,
+    program,
+    split_address,
+    wait_for,
+)
 
 __all__ = ["DONE", "ENDED", "FAILED", "TIMED_OUT", "Server", "Settings", "admit", "run"]
 
@@ -118,8 +126,10 @@ def run(
         stream = start("run", folder, _NAME, "--stream")
         watch = _Watch(stream, say, settings.seconds + _MARGIN if settings.seconds else None)
         status = "unknown"
+        # SIGTERM is like Ctrl-C. Only the main thread may say so.
+        main = threading.current_thread() is threading.main_thread()
         try:
-            with _terminable():
+            with on_signals([signal.SIGTERM] if main else [], signal.default_int_handler):
                 watch.follow()
         finally:
             _end(stream)
@@ -134,19 +144,6 @@ def run(
 
 
 _OVER = {"finished:completed", "finished:failed", "finished:stopped"}
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Within it, SIGTERM is like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Watch:

@@ -24,12 +24,10 @@ from .letters import (
     Entry,
     Have,
     Letter,
-    Part,
     conflicts,
     is_name,
     to_flower,
     to_plain,
-    wanted,
 )
 from .runs import ENDED, Settings
 
@@ -145,11 +143,8 @@ class Sweeps:
     def _ask(self, node: int, known: _Node, have: Have) -> int:
         parts = []
         if known.have is not None and not known.late:
-            parts = [
-                Part(want.name, want.entry, want.offset, data)
-                for want in wanted(_without(have.files, known.refuses), known.have, BUDGET)
-                if (data := self._store.read(want.name, want.offset, want.length))
-            ]
+            files = {name: e for name, e in have.files.items() if name not in known.refuses}
+            parts = self._store.parts(files, known.have, BUDGET)
         known.sent = {part.name for part in parts}
         ttl = 2 * self._settings.timeout
         known.number = self._post.send(node, Letter(have, parts, known.refused).records(), ttl)
@@ -210,10 +205,6 @@ class Sweeps:
         if line not in self._nodes[node].reported:
             self._nodes[node].reported.add(line)
             self._say(line)
-
-
-def _without(files: Mapping[str, Entry], names: set[str]) -> dict[str, Entry]:
-    return {name: entry for name, entry in files.items() if name not in names}
 
 
 class _Grid:
