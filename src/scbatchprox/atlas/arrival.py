@@ -10,8 +10,8 @@ import pandas as pd
 from ..api.estimator import BatchProx
 from ..core.checks import some_of
 from ..core.labels import union
-from ..core.narrow import Tabled
 from ..core.shown import count
+from ..core.tables import Tabled
 from ..diagnosis.table import verdict_lines
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats

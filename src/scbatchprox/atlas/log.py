@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..core.narrow import narrow_table
 from ..core.shown import one_line
+from ..core.tables import narrow_table
 
 __all__ = ["Log", "action"]
 

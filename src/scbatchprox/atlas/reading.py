@@ -11,8 +11,8 @@ import pandas as pd
 
 from ..api.estimator import BatchProx
 from ..core.adapter import Adapter, displacement
-from ..core.narrow import Tabled
 from ..core.shown import count, names
+from ..core.tables import Tabled
 from ..errors import BadValue
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats

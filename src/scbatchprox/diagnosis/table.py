@@ -23,9 +23,9 @@ from ..core.evidence import Decision, Evidence
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.narrow import narrow_table
 from ..core.problem import Weights
 from ..core.shown import count, names
+from ..core.tables import narrow_table
 from ..core.target import Cells, TargetRule
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints
