@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.shown import one_line
-from ..core.tables import narrow_table
+from ..core.tables import html_table, narrow_table
 
 __all__ = ["Log", "action"]
 
@@ -44,7 +44,7 @@ class Log(pd.DataFrame):  # type: ignore[misc]
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return str(self.shown().to_html(border=0, na_rep="-"))
+        return html_table(self.shown(), most=None)
 
 
 def action(entry: dict[str, Any]) -> str:

@@ -1,11 +1,14 @@
-"""Tables of numbers as text that fits a screen."""
+"""Tables: as text that fits a screen, as text in which nothing is cut off, as HTML, and as Markdown."""
 
 from __future__ import annotations
 
 import html
 import math
+import re
 import shutil
-from itertools import compress
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import compress, zip_longest
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,9 @@ from .shown import Facts, one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Tabled", "narrow_table", "short_names"]
+__all__ = [
+    "Tabled", "html_table", "markdown_table", "narrow_table", "short_names", "whole_table",
+]  # fmt: skip
 
 #: Rows that are printed of a table, at most.
 ROWS = 40
@@ -23,6 +28,8 @@ ROWS = 40
 LEAST_NAME = 8
 #: On a screen that is too narrow, longer words of a header are broken.
 LONG_WORD = 7
+#: What is to the right: numbers, dates, and marks for what is not known.
+_NUMBER = re.compile(r"[-+]?[\d,.:-]*(e[-+]?\d+)?%?|nan|-?inf")
 
 
 class Tabled(Facts):
@@ -43,11 +50,27 @@ class Tabled(Facts):
         return "\n".join([super().__repr__(), *lines, *left, *self._below(width)])
 
     def _repr_html_(self) -> str:
-        table = self._table().to_html(
-            max_rows=ROWS, float_format="{:.2f}".format, na_rep="-", border=0
-        )
-        below = "".join(f"<p>{html.escape(line)}</p>" for line in self._below(10**6))
-        return f"<p>{html.escape(super().__repr__())}</p>{table}{below}"
+        return html_table(self._table(), [super().__repr__()], self._below(10**6))
+
+
+def html_table(
+    table: pd.DataFrame,
+    above: Iterable[str] = (),
+    below: Iterable[str] = (),
+    most: int | None = ROWS,
+) -> str:
+    """Return a table of at most so many rows for a notebook, with lines above and below it."""
+    before, after = (
+        "".join(f"<p>{html.escape(line)}</p>" for line in lines) for lines in (above, below)
+    )
+    shown = table.to_html(max_rows=most, float_format="{:.2f}".format, na_rep="-", border=0)
+    return f"{before}{shown}{after}"
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of texts in Markdown."""
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def narrow_table(table: pd.DataFrame, width: int) -> list[str]:
@@ -60,19 +83,106 @@ def narrow_table(table: pd.DataFrame, width: int) -> list[str]:
     columns = [[_cell(value) for value in table.iloc[:, i]] for i in range(table.shape[1])]
     known = [set(cells) != {"-"} for cells in columns]
     heads, columns = list(compress(heads, known)), list(compress(columns, known))
-    if width - _width(heads, columns) < max(map(len, names), default=0):
-        heads = [[part for word in head for part in _broken(word)] for head in heads]
-    names = short_names(names, max(width - _width(heads, columns), LEAST_NAME))
-    deep = max(map(len, heads), default=1)
-    lines = [""] * (deep + len(names))
-    for i, (head, values) in enumerate(zip([[], *heads], [names, *columns], strict=True)):
-        column = [""] * (deep - len(head)) + head + values
-        wide = max(map(len, column))
-        # Words are to the left, as in other tables of this package.
-        left = i == 0 or not all(map(_is_number, values))
-        for row, text in enumerate(column):
-            lines[row] += ("  " if i else "") + (text.ljust(wide) if left else text.rjust(wide))
+    if width - _total([0, *_widths(heads, columns)]) < max(map(len, names), default=0):
+        heads = [[part for word in head for part in _halves(word)] for head in heads]
+    room = width - _total([0, *_widths(heads, columns)])
+    columns = [short_names(names, max(room, LEAST_NAME)), *columns]
+    head, rows = _laid_out([[], *heads], columns, _widths([[], *heads], columns))
+    return head + rows
+
+
+def whole_table(
+    table: pd.DataFrame,
+    width: int,
+    verbatim: Collection[str] = (),
+    shown: Callable[[str], str] = one_line,
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the header and of the rows of a table in which nothing is cut off.
+
+    If it is too wide, headers are broken first, and then sentences, between words. A number without its last
+    digits would be wrong, so lines may still be too wide. Columns that users have named (``verbatim``) keep
+    their names. ``shown`` makes a line of any text.
+    """
+    titles = [str(name or "") for name in (table.index.name, *table.columns)]
+    titles = [title if title in verbatim else title.replace("_", " ") for title in titles]
+    rows = [[shown(_exact(value)) for value in row] for row in table.itertuples()]
+    columns = [[row[i] for row in rows] for i in range(len(titles))]
+    heads = [[shown(title)] for title in titles]
+    widths = _widths(heads, columns)
+    if _total(widths) > width:
+        # Headers are mostly wider than what is below them.
+        words = [list(map(shown, re.split("(?<=_)| ", title))) for title in titles]
+        fits = _widths(words, columns)
+        heads = [list(map(shown, _filled(*of, " _"))) for of in zip(titles, fits, strict=True)]
+        widths, least = _widths(heads, columns), _widths(heads, columns, str.split)
+        loose = [i for i, column in enumerate(columns) if i > 0 and not _are_numbers(column)]
+        while _total(widths) > width and (loose := [i for i in loose if widths[i] > least[i]]):
+            widths[max(loose, key=widths.__getitem__)] -= 1
+    return _laid_out(heads, columns, widths)
+
+
+def _laid_out(
+    heads: list[list[str]], columns: list[list[str]], widths: list[int]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the header and of the rows; numbers are to the right, all else to the left."""
+    right = [i > 0 and _are_numbers(column) for i, column in enumerate(columns)]
+
+    def lines(cells: Iterable[Sequence[str]]) -> list[str]:
+        return [
+            "  ".join(map(_padded, parts, widths, right)).rstrip()
+            for parts in zip_longest(*cells, fillvalue="")
+        ]
+
+    head = [[part for line in cell for part in _filled(line, w)]
+            for cell, w in zip(heads, widths, strict=True)]  # fmt: skip
+    rows = [lines(map(_filled, row, widths)) for row in zip(*columns, strict=True)]
+    # Short titles stand just above their columns.
+    return lines(cell[::-1] for cell in head)[::-1], [line for row in rows for line in row]
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _wide(text))
+    return space + text if right else text + space
+
+
+def _filled(text: str, width: int, ends: str = " ") -> list[str]:
+    """Break a text after spaces, or other ``ends`` of parts, into lines no wider than asked or a part is."""
+    lines = [""]
+    for part in re.findall(f"[^{ends}]*[{ends}]?", text):
+        if lines[-1] and _wide(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
     return [line.rstrip() for line in lines]
+
+
+def _wide(text: str) -> int:
+    """The columns of a screen that a text takes: some letters take two, and some marks none."""
+    return sum(
+        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
+
+
+def _widths(
+    heads: list[list[str]],
+    columns: list[list[str]],
+    parts: Callable[[str], list[str]] = lambda text: [text],
+) -> list[int]:
+    """The widths of columns, or of the longest of the ``parts`` of their texts."""
+    return [
+        max((_wide(part) for text in head + cells for part in parts(text)), default=0)
+        for head, cells in zip(heads, columns, strict=True)
+    ]
+
+
+def _total(widths: list[int]) -> int:
+    """The width of a table: columns have two spaces between them."""
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _are_numbers(column: list[str]) -> bool:
+    known = [text for text in column if text]
+    return bool(known) and all(map(_NUMBER.fullmatch, known))
 
 
 def short_names(names: list[str], room: int) -> list[str]:
@@ -112,16 +222,11 @@ def _same(names: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))  # noqa: B905
 
 
-def _broken(word: str) -> list[str]:
+def _halves(word: str) -> list[str]:
     if len(word) <= LONG_WORD:
         return [word]
     half = (len(word) + 1) // 2
     return [f"{word[:half]}-", word[half:]]
-
-
-def _width(heads: list[list[str]], columns: list[list[str]]) -> int:
-    """The width of all columns but the names."""
-    return sum(2 + max(map(len, head + cells)) for head, cells in zip(heads, columns, strict=True))
 
 
 def _cell(value: Any) -> str:
@@ -133,5 +238,5 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if number else one_line(value)
 
 
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.lstrip("-")[:1].isdigit() or cell.endswith("inf")
+def _exact(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)

@@ -25,7 +25,7 @@ from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.problem import Weights
 from ..core.shown import count, names
-from ..core.tables import narrow_table
+from ..core.tables import html_table, narrow_table
 from ..core.target import Cells, TargetRule
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints
@@ -84,15 +84,14 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
         if "verdict" not in self.columns:
             return str(pd.DataFrame(self)._repr_html_())
         numbers, left = _numbers(self)
-        table = numbers.to_html(float_format="{:.2f}".format, na_rep="-", border=0)
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in (*left, *_lines_of_kept(self)))
+        table = html_table(numbers, below=[*left, *_lines_of_kept(self)])
         verdicts, others = _by_verdict(self)
         items = [
             f"<b>{html.escape(batches)}</b>: {html.escape(verdict)}"
             for verdict, batches in verdicts.items()
         ]
         listed = "".join(f"<li>{item}</li>" for item in (*items, *map(html.escape, others)))
-        return f"{table}{notes}<ul>{listed}</ul>"
+        return f"{table}<ul>{listed}</ul>"
 
 
 def diagnosis_lines(table: pd.DataFrame, width: int) -> list[str]:
