@@ -54,7 +54,7 @@ from .verdict import (
 
 __all__ = [
     "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "mover_of",
-    "sample_sizes", "verdict_lines", "with_kept",
+    "sample_sizes", "verdict_lines", "with_kept", "worst_first",
 ]  # fmt: skip
 
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
@@ -147,9 +147,16 @@ def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
     return {verdict: names(found[verdict], NAMED) for verdict in shown}, [more] * bool(others)
 
 
-def _ranks(table: pd.DataFrame) -> list[int]:
-    """Return a larger number for a worse verdict."""
-    return [0 if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
+def _ranks(table: pd.DataFrame, unknown: int = 0) -> list[int]:
+    """Return a larger number for a worse verdict; ``unknown`` where there is none."""
+    return [unknown if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
+
+
+def worst_first(table: pd.DataFrame, unknown: int) -> pd.DataFrame:
+    """Sort batches by how bad the verdict is, then by how far they move; ``unknown`` is the rank of none."""
+    order = pd.DataFrame({"rank": _ranks(table, unknown), "moved": table["moved"].to_numpy()})
+    order = order.sort_values(["rank", "moved"], ascending=False, kind="stable")
+    return table.iloc[order.index]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
