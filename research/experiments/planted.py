@@ -12,7 +12,7 @@ import pandas as pd
 from scbatchprox.api.diagnose import diagnose
 from scbatchprox.core.checks import some_of
 from scbatchprox.core.labels import Labels
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate import f1_given_batch, macro_f1
 from scbatchprox.evaluate.cells import embedding, sample

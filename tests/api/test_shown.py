@@ -26,7 +26,7 @@ from scbatchprox import (
 )
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.shown import Changed, Facts
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.evaluate import Comparison
 from scbatchprox.evaluate.comparison import Scored
 from scbatchprox.upstream import PCAUpstream

@@ -15,7 +15,7 @@ from atlas_cells import assert_same_model, content, fitted, of
 from scbatchprox import Atlas
 from scbatchprox.atlas import cells
 from scbatchprox.atlas.cells import Source
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 
 
 def run(*arguments, **options):

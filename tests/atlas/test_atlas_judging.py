@@ -9,7 +9,7 @@ from atlas_cells import content, fitted, of
 from scbatchprox import Atlas, BatchProx, Moments
 from scbatchprox.atlas import cell_scores, judge
 from scbatchprox.atlas.judging import CELL_FAR
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.errors import BadValue
 
 
