@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import pandas as pd
 
+from scbatchprox.core.tables import markdown_table
+
 __all__ = [
     *("MEANINGS", "NAMES", "NO_EFFECT", "SENTENCE_NAMES", "Report"),
     *("with_sd", "mean_sd", "render", "summary", "versions"),
@@ -183,8 +185,7 @@ def versions() -> dict[str, str]:
 def _markdown(table: pd.DataFrame) -> str:
     cells = [[_cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
     head = [NAMES.get(str(name), str(name)) for name in table.columns]
-    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *cells]]
-    return "\n".join(lines)
+    return markdown_table(head, cells)
 
 
 def _cell(value: object) -> str:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from scbatchprox.api.anndata import diagnose
 from scbatchprox.core.checks import some_of
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.core.labels import Labels
+from scbatchprox.diagnosis import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate import f1_given_batch, macro_f1, neighbours_kept
-from scbatchprox.evaluate.cells import embedding, groups, sample
+from scbatchprox.evaluate.cells import embedding, sample
 from scbatchprox.evaluate.comparison import neighbourhood_scores
 from scbatchprox.evaluate.mixing import Neighbours
 from scbatchprox.kernels.arrays import Floats
@@ -118,8 +119,8 @@ def _chosen(trial: Trial) -> dict[str, np.ndarray]:
         types = trial.obs["cell_type"].iloc[rows].value_counts()
         if rows.size < _CELLS or (types >= _OF_A_TYPE).sum() < 2:
             continue
-        labels = groups(_types(trial, rows), rows.size, "cell type")
-        one = groups(None, rows.size, "batch label")
+        labels = Labels.of(_types(trial, rows), rows.size, "cell type")
+        one = Labels.of(None, rows.size)
         mask = np.zeros(len(batch), bool)
         mask[rows[sample(one, labels, settings.cells, settings.seed)]] = True
         found[str(name)] = mask
@@ -227,7 +228,7 @@ def _measured(trial: Trial, upstream: str, method: str) -> dict[str, float]:
 def _neighbour_accuracy(Z: Floats, cell_type: np.ndarray, k: int = 15) -> float:
     """Share of cells whose type is the most frequent among their k nearest cells, of any batch."""
     Z = embedding(Z)
-    types = groups(cell_type, len(Z), "cell type")
+    types = Labels.of(cell_type, len(Z), "cell type")
     near = types.codes[Neighbours.of(Z, k).indices]
     votes = np.stack([(near == t).sum(1) for t in range(types.batches.size)], axis=1)
     return float((votes.argmax(1) == types.codes).mean())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 
 from ..baselines import POPULATION
 from ..planted import KINDS

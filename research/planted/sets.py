@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from scbatchprox.core.checks import some_of
 from scbatchprox.core.labels import Labels
 from scbatchprox.errors import BadKey, BadValue
-from scbatchprox.evaluate.cells import embedding, groups
+from scbatchprox.evaluate.cells import embedding
 from scbatchprox.kernels.arrays import Floats, Ints
 
 from .effects import Effect, by_type, field, nothing, scale, shift
@@ -162,7 +162,7 @@ def plant(Z: Any, cell_type: Any, kind: str, *, seed: int = 0) -> Planted:
         shifts of all sizes have the same direction, so that they can be compared.
     """
     Z = embedding(Z)
-    types = groups(cell_type, len(Z), "cell type")
+    types = Labels.of(cell_type, len(Z), "cell type")
     unit = type_distance(Z, types)
     found = _split(types, kind, seed)
     rows = np.flatnonzero(found != GONE)
@@ -175,7 +175,7 @@ def plant(Z: Any, cell_type: Any, kind: str, *, seed: int = 0) -> Planted:
 def possible(cell_type: Any, kind: str, *, seed: int = 0) -> str | None:
     """Return why a kind cannot be planted in cells of these types; ``None`` if it can."""
     try:
-        _split(groups(cell_type, len(cell_type), "cell type"), kind, seed)
+        _split(Labels.of(cell_type, len(cell_type), "cell type"), kind, seed)
     except BadValue as reason:
         return str(reason)
     return None
@@ -184,7 +184,7 @@ def possible(cell_type: Any, kind: str, *, seed: int = 0) -> str | None:
 def type_distance(Z: Any, cell_type: Any) -> float:
     """Return the typical distance between types: the median over all pairs of their means."""
     Z = embedding(Z)
-    types = groups(cell_type, len(Z), "cell type")
+    types = Labels.of(cell_type, len(Z), "cell type")
     means = [Z[rows].mean(0) for rows in types.rows() if rows.size]
     unit = float(np.median(pdist(means))) if len(means) > 1 else 0.0
     if not unit > 0:

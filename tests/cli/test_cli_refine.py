@@ -13,7 +13,7 @@ import pytest
 import warm_processes
 from command_line import command, printed_on, run, warm_command
 from scbatchprox import BatchProx
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.io.model_file import params_as_json
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from scbatchprox import BatchProx, Evidence, PopulationTarget, diagnose, refine
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 
 TYPES = np.random.default_rng(1).normal(size=(5, 8)) * 8.0
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from scbatchprox import BatchProx, InputError, diagnose, refine, refine_file
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 
 TYPES = np.array([[0.0, 0, 0, 0], [12, 0, 0, 0], [0, 12, 0, 0], [0, 0, 12, 0]])
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import scbatchprox
 from report_cells import make_cells
-from scbatchprox import diagnose, pl, refine, report
-from scbatchprox.core.evidence import Decision
+from scbatchprox import Decision, PopulationSettings, diagnose, pl, refine, report
 from scbatchprox.diagnosis.kept import Kept
 from scbatchprox.diagnosis.table import Diagnosis, with_kept
 from scbatchprox.diagnosis.verdict import (
@@ -34,7 +33,6 @@ from scbatchprox.diagnosis.verdict import (
     with_care,
 )
 from scbatchprox.plots.canvas import LEVELS as COLOURS
-from scbatchprox.targets.population.settings import PopulationSettings
 
 #: What earlier versions called safe, move with care, and leave alone.
 EARLIER = [Level.REMOVED, Level.WEAK, Level.ALONE]

@@ -10,9 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from scbatchprox import Adapter, Atlas, BatchProx, diagnose, pl, refine
-from scbatchprox.core.evidence import Decision
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox import Adapter, Atlas, BatchProx, Decision, diagnose, pl, refine
+from scbatchprox.diagnosis import Level
 from scbatchprox.plots.before_after import MAX_POINTS
 from scbatchprox.plots.canvas import COLOURS, GREY, LEVELS, MAX_ROWS, label
 

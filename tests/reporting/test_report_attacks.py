@@ -15,7 +15,7 @@ from report_attacks import ATTACKS, HARMLESS, file_page, refined_page
 from report_cells import make_cells
 from scbatchprox import refine, report
 from scbatchprox.core.labels import Labels
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.reporting.contents import recorded_table
 from scbatchprox.reporting.page import sortable
 

@@ -7,7 +7,7 @@ import pytest
 
 from report_cells import BATCHES, TYPES, make_cells
 from scbatchprox import diagnose, report
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 
 
 class Page(HTMLParser):

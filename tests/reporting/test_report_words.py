@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.reporting.contents import Drawn, Facts, Scores
 from scbatchprox.reporting.page import batch_table, composition, verdict
 

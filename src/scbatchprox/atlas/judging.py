@@ -19,7 +19,8 @@ from ..api.estimator import BatchProx
 from ..core.checks import check_embedding, nonfinite_error, some_of
 from ..core.labels import union
 from ..core.moments import Moments, Pooled
-from ..core.shown import Tabled, count
+from ..core.shown import count
+from ..core.tables import Tabled
 from ..diagnosis.table import mover_of, verdict_lines
 from ..diagnosis.verdict import (
     DEFAULTS,

@@ -11,7 +11,8 @@ import pandas as pd
 
 from ..api.estimator import BatchProx
 from ..core.adapter import Adapter, displacement
-from ..core.shown import Tabled, count, names, narrow_table, one_line
+from ..core.shown import count, names, one_line
+from ..core.tables import Tabled, html_table, narrow_table
 from .folder import Counts
 
 __all__ = ["Diff", "Log", "action", "changed_rows"]
@@ -48,7 +49,7 @@ class Log(pd.DataFrame):  # type: ignore[misc]
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return str(self.shown().to_html(border=0, na_rep="-"))
+        return html_table(self.shown(), most=None)
 
 
 def action(entry: dict[str, Any]) -> str:

@@ -23,7 +23,8 @@ from ..core.evidence import Decision, Evidence
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
-from ..core.shown import count, names, narrow_table
+from ..core.shown import count, names
+from ..core.tables import html_table, narrow_table
 from ..core.target import Cells, TargetRule, Weights
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints
@@ -52,7 +53,7 @@ from .verdict import (
 
 __all__ = [
     "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "mover_of",
-    "sample_sizes", "verdict_lines", "with_kept",
+    "sample_sizes", "verdict_lines", "with_kept", "worst_first",
 ]  # fmt: skip
 
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
@@ -82,15 +83,14 @@ class Diagnosis(pd.DataFrame):  # type: ignore[misc]
         if "verdict" not in self.columns:
             return str(pd.DataFrame(self)._repr_html_())
         numbers, left = _numbers(self)
-        table = numbers.to_html(float_format="{:.2f}".format, na_rep="-", border=0)
-        notes = "".join(f"<p>{html.escape(text)}</p>" for text in (*left, *_lines_of_kept(self)))
+        table = html_table(numbers, below=[*left, *_lines_of_kept(self)])
         verdicts, others = _by_verdict(self)
         items = [
             f"<b>{html.escape(batches)}</b>: {html.escape(verdict)}"
             for verdict, batches in verdicts.items()
         ]
         listed = "".join(f"<li>{item}</li>" for item in (*items, *map(html.escape, others)))
-        return f"{table}{notes}<ul>{listed}</ul>"
+        return f"{table}<ul>{listed}</ul>"
 
 
 def diagnosis_lines(table: pd.DataFrame, width: int) -> list[str]:
@@ -146,9 +146,16 @@ def _by_verdict(table: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
     return {verdict: names(found[verdict], NAMED) for verdict in shown}, [more] * bool(others)
 
 
-def _ranks(table: pd.DataFrame) -> list[int]:
-    """Return a larger number for a worse verdict."""
-    return [0 if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
+def _ranks(table: pd.DataFrame, unknown: int = 0) -> list[int]:
+    """Return a larger number for a worse verdict; ``unknown`` where there is none."""
+    return [unknown if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
+
+
+def worst_first(table: pd.DataFrame, unknown: int) -> pd.DataFrame:
+    """Sort batches by how bad the verdict is, then by how far they move; ``unknown`` is the rank of none."""
+    order = pd.DataFrame({"rank": _ranks(table, unknown), "moved": table["moved"].to_numpy()})
+    order = order.sort_values(["rank", "moved"], ascending=False, kind="stable")
+    return table.iloc[order.index]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["Cells", "embedding", "groups", "sample"]
+__all__ = ["Cells", "embedding", "group_sums", "pairs", "sample"]
 
 #: Sum of all squared values, at most: sums of squared distances are finite.
 LARGEST = 1e290
@@ -32,11 +32,6 @@ def embedding(Z: Any) -> Floats:
     return dense
 
 
-def groups(labels: Any, n_cells: int, what: str) -> Labels:
-    """Encode one label per cell; errors call a label ``what``."""
-    return Labels.of(labels, n_cells, what)
-
-
 @dataclass(frozen=True, eq=False)
 class Cells:
     """An embedding, and the batch and the type of each cell."""
@@ -49,16 +44,24 @@ class Cells:
     def of(cls, Z: Any, batch: Any, cell_type: Any) -> Cells:
         """Check and encode the input of a user."""
         Z = embedding(Z)
-        return cls(Z, groups(batch, len(Z), "batch label"), groups(cell_type, len(Z), "cell type"))
+        return cls(Z, Labels.of(batch, len(Z)), Labels.of(cell_type, len(Z), "cell type"))
 
     def at(self, rows: Ints) -> Cells:
         """Return a subset of the cells that has all batches and all types."""
-        batch, cell_type = self.batch, self.cell_type
-        return Cells(
-            self.Z[rows],
-            Labels(batch.codes[rows], batch.batches),
-            Labels(cell_type.codes[rows], cell_type.batches),
-        )
+        return Cells(self.Z[rows], self.batch.at(rows), self.cell_type.at(rows))
+
+
+def pairs(cell_type: Labels, batch: Labels) -> Ints:
+    """Return a number for the type and the batch of each cell: type * batches + batch."""
+    found: Ints = cell_type.codes.astype(np.int64) * batch.batches.size + batch.codes
+    return found
+
+
+def group_sums(Z: Floats, codes: Ints, n: int) -> Floats:
+    """Return the sums of the cells of each of ``n`` groups (groups x coordinates)."""
+    sums = np.zeros((n, Z.shape[1]))
+    np.add.at(sums, codes, Z)
+    return sums
 
 
 def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:
@@ -70,7 +73,7 @@ def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:
     n = batch.codes.size
     if n <= most:
         return np.arange(n)
-    group = cell_type.codes.astype(np.int64) * batch.batches.size + batch.codes
+    group = pairs(cell_type, batch)
     shuffled = np.random.default_rng(seed).permutation(n)
     by_group = shuffled[np.argsort(group[shuffled], kind="stable")]
     _, first, size = np.unique(group[by_group], return_index=True, return_counts=True)

@@ -12,10 +12,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
 from ..core.checks import some_of
+from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Ints
 from ..kernels.threads import one_blas_thread
-from .cells import embedding, groups
+from .cells import embedding
 
 __all__ = ["affected_f1", "f1_given_batch", "leave_one_batch_out_f1", "macro_f1"]
 
@@ -71,7 +72,7 @@ def f1_given_batch(
     1.0
     """
     Z = embedding(Z)
-    batches = groups(batch, len(Z), "batch label")
+    batches = Labels.of(batch, len(Z))
     own = _BATCH_COORDINATE * (batches.codes[:, None] == np.arange(batches.batches.size))
     return _macro_f1(_held_out(np.column_stack([Z, own]), cell_type, test_size, seed))
 
@@ -126,7 +127,7 @@ def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -
     1.0
     """
     Z = embedding(Z)
-    types, batches = groups(cell_type, len(Z), "cell type"), groups(batch, len(Z), "batch label")
+    types, batches = Labels.of(cell_type, len(Z), "cell type"), Labels.of(batch, len(Z))
     scores = []
     for b in range(batches.batches.size):
         held_out = batches.codes == b
@@ -152,7 +153,7 @@ def _held_out(
 ) -> tuple[Ints, Ints, list[Any]] | None:
     """Return the true and predicted types of the test cells as codes, and the names of the codes."""
     Z = embedding(Z)
-    types = groups(cell_type, len(Z), "cell type")
+    types = Labels.of(cell_type, len(Z), "cell type")
     cells = np.flatnonzero(types.n[types.codes] > 1)
     codes = types.codes[cells]
     n_types = np.unique(codes).size

@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 
 from ..core.labels import Labels
 from ..kernels.arrays import Floats, Ints
-from .cells import embedding, groups
+from .cells import embedding, pairs
 
 __all__ = ["Silhouettes", "isolated_f1", "nmi_ari", "silhouette"]
 
@@ -49,7 +49,7 @@ def silhouette(Z: Any, labels: Any, *, max_cells: int | None = None, seed: int =
     True
     """
     Z = embedding(Z)
-    codes = groups(labels, len(Z), "label").codes
+    codes = Labels.of(labels, len(Z), "label").codes
     if max_cells is not None:
         rows = check_random_state(seed).permutation(len(Z))[:max_cells]
         Z, codes = Z[rows], codes[rows]
@@ -80,7 +80,7 @@ class Silhouettes:
     def of(cls, Z: Floats, cell_type: Labels, batch: Labels) -> Silhouettes:
         """Compute all three in one pass over the distances, which are summed by type and batch."""
         n_types, n_batches = cell_type.batches.size, batch.batches.size
-        pair = cell_type.codes.astype(np.int64) * n_batches + batch.codes
+        pair = pairs(cell_type, batch)
         found = np.unique(pair)
         sums, size, _ = _distance_sums(Z, pair)
         types, batches = np.divmod(found, n_batches)
@@ -105,15 +105,11 @@ def _distance_sums(Z: Floats, codes: Ints) -> tuple[Floats, Ints, Ints]:
     sums = np.empty((len(Z), size.size))
     # Sorted by group, so that each sum is over contiguous memory. Centred, because distances between
     # cells far from the origin lose digits.
-    sums[order] = np.concatenate(
-        list(
-            pairwise_distances_chunked(
-                (Z - Z.mean(0))[order],
-                reduce_func=lambda D, start: np.add.reduceat(D, first, axis=1),
-                working_memory=_CHUNK,
-            )
-        )
-    )
+    chunks = pairwise_distances_chunked(
+        (Z - Z.mean(0))[order], working_memory=_CHUNK,
+        reduce_func=lambda D, start: np.add.reduceat(D, first, axis=1),
+    )  # fmt: skip
+    sums[order] = np.concatenate(list(chunks))
     return sums, size, own
 
 

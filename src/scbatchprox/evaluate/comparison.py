@@ -20,13 +20,14 @@ from ..cells.file import CHUNK_BYTES
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
-from ..core.shown import Tabled, count, names
+from ..core.shown import count, names
+from ..core.tables import Tabled
 from ..errors import BadValue, MissingExtra, Parameter
 from ..io.damaged import naming
 from ..io.formats import CellFile, kind_of, open_cells
 from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
-from .cells import Cells, embedding, groups, sample
+from .cells import Cells, embedding, group_sums, pairs, sample
 from .classification import f1_given_batch, leave_one_batch_out_f1, macro_f1
 from .mixing import (
     N_NEIGHBOURS,
@@ -185,31 +186,19 @@ def stability(
     first, second = embedding(before), embedding(after)
     kept = neighbours_kept(first, second, k=k)
     n = len(first)
-    batches = groups(batch, n, "batch label")
-    kinds = [np.full(batches.batches.size, "batch")]
-    names = [batches.batches.tolist()]
-    codes: list[Ints] = [batches.codes]
+    batches = Labels.of(batch, n)
+    by: list[tuple[Any, list[Any], Ints]] = [("batch", batches.batches.tolist(), batches.codes)]
     if cell_type is not None:
-        types = groups(cell_type, n, "cell type")
-        kinds.append(np.where(types.n < rare * n, "rare type", "cell type"))
-        names.append(types.batches.tolist())
-        codes.append(types.codes)
-        found, population = np.unique(
-            types.codes.astype(np.int64) * batches.batches.size + batches.codes,
-            return_inverse=True,
-        )
+        types = Labels.of(cell_type, n, "cell type")
+        found, population = np.unique(pairs(types, batches), return_inverse=True)
         of_type, of_batch = np.divmod(found, batches.batches.size)
-        kinds.append(np.full(found.size, "population"))
-        names.append(
-            [
-                f"{t} | {b}"
-                for t, b in zip(types.batches[of_type], batches.batches[of_batch], strict=True)
-            ]
-        )
-        codes.append(population)
+        both = zip(types.batches[of_type], batches.batches[of_batch], strict=True)
+        kinds = np.where(types.n < rare * n, "rare type", "cell type")
+        by.append((kinds, types.batches.tolist(), types.codes))
+        by.append(("population", [f"{t} | {b}" for t, b in both], population))
     tables = [
-        pd.DataFrame({"kind": kind, "name": name} | _movement(first, second, kept, code))
-        for kind, name, code in zip(kinds, names, codes, strict=True)
+        pd.DataFrame({"kind": kind, "name": name} | _movement(first, second, kept, codes))
+        for kind, name, codes in by
     ]
     return pd.concat(tables, ignore_index=True)
 
@@ -217,9 +206,7 @@ def stability(
 def _movement(before: Floats, after: Floats, kept: Floats, codes: Ints) -> dict[str, np.ndarray]:
     """Return columns of the table for one grouping of the cells."""
     n = np.bincount(codes)
-    centre = np.zeros((n.size, before.shape[1]))
-    np.add.at(centre, codes, before)
-    centre /= n[:, None]
+    centre = group_sums(before, codes, n.size) / n[:, None]
     spread = np.sqrt(np.bincount(codes, ((before - centre[codes]) ** 2).sum(1)) / n)
     moved = np.full(n.size, np.nan)
     if before.shape == after.shape:
@@ -429,7 +416,7 @@ def evaluate_file(
         _check_file(file, reps)
         with naming(path if labels is None else labels, path):
             batch = batch_labels(file.obs(as_keys(batch_key)), batch_key)
-            cell_type = _types(file, label_key)
+            cell_type = file.obs([label_key], Parameter("label_key"))[label_key]
         if len(cell_type) != len(batch):  # arrays of an .npz may have any length
             raise BadValue(
                 f"Expected one batch and one type per cell in {file.path.name}, found {len(batch)} batches "
@@ -444,7 +431,7 @@ def evaluate_file(
             known = [Labels.of(column.iloc[rows], rows.size) for column in (batch, cell_type)]
         if profile == "fast":
             kept = sample(known[0], known[1], FAST_CELLS, seed)
-            rows, known = rows[kept], [Labels(k.codes[kept], k.batches) for k in known]
+            rows, known = rows[kept], [of.at(kept) for of in known]
         embeddings = {rep: _read(file, rep, rows, len(batch)) for rep in reps}
     try:
         found = compare(embeddings, *known, runs=runs, seed=seed, progress=progress)
@@ -471,11 +458,6 @@ def _check_file(file: CellFile, reps: Sequence[str]) -> None:
             raise BadValue(
                 f"Expected names that are not prefixes of each other, found {a!r} and {b!r}."
             )
-
-
-def _types(file: CellFile, label_key: str) -> pd.Series:
-    column: pd.Series = file.obs([label_key], Parameter("label_key"))[label_key]
-    return column
 
 
 def _read(file: CellFile, rep: str, rows: Ints, n_cells: int) -> np.ndarray:

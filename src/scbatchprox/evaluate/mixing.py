@@ -18,7 +18,7 @@ from ..core.checks import check_number, check_whole
 from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from .cells import Cells, embedding, groups
+from .cells import Cells, embedding, group_sums, pairs
 from .clusters import Silhouettes
 
 __all__ = [
@@ -70,7 +70,7 @@ def ilisi(Z: Any, batch: Any, *, k: int = N_NEIGHBOURS) -> float:
     True
     """
     Z = embedding(Z)
-    return mean_ilisi(Neighbours.of(Z, k).indices, groups(batch, len(Z), "batch label"))
+    return mean_ilisi(Neighbours.of(Z, k).indices, Labels.of(batch, len(Z)))
 
 
 def mean_ilisi(near: Ints, batch: Labels) -> float:
@@ -78,9 +78,13 @@ def mean_ilisi(near: Ints, batch: Labels) -> float:
     n_batches = batch.batches.size
     if n_batches < 2:
         return float("nan")
-    share = np.stack([(batch.codes[near] == b).mean(1) for b in range(n_batches)])
-    diversity = float((1.0 / (share**2).sum(0)).mean())
-    return (diversity - 1.0) / (n_batches - 1)
+    return (_diversity(batch.codes[near], n_batches) - 1.0) / (n_batches - 1)
+
+
+def _diversity(near: Ints, n_batches: int) -> float:
+    """Mean number of batches among neighbours, from their batches (cells x k): the inverse Simpson index."""
+    share = np.stack([(near == b).mean(1) for b in range(n_batches)])
+    return float((1.0 / (share**2).sum(0)).mean())
 
 
 def neighbours_kept(before: Any, after: Any, *, k: int = N_NEIGHBOURS, batch: Any = None) -> Floats:
@@ -106,7 +110,7 @@ def neighbours_kept(before: Any, after: Any, *, k: int = N_NEIGHBOURS, batch: An
     if batch is None:
         return _kept(first, second, k)
     kept = np.full(len(first), np.nan)
-    for rows in groups(batch, len(first), "batch label").rows():
+    for rows in Labels.of(batch, len(first)).rows():
         if rows.size > 1:
             kept[rows] = _kept(first[rows], second[rows], k)
     return kept
@@ -182,9 +186,7 @@ def mixing_of(cells: Cells, k: int) -> float:
         _, own, n = np.unique(codes[enough], return_inverse=True, return_counts=True)
         if n.size < 2:
             continue
-        near = own[Neighbours.of(cells.Z[rows], k).indices]
-        share = np.stack([(near == b).mean(1) for b in range(n.size)])
-        found = (1.0 / (share**2).sum(0)).mean()
+        found = _diversity(own[Neighbours.of(cells.Z[rows], k).indices], n.size)
         allowed = 1.0 / ((n / rows.size) ** 2).sum()
         reached.append((found - 1.0) / (allowed - 1.0))
         weight.append(rows.size)
@@ -238,10 +240,8 @@ def variance_kept(before: Any, after: Any, batch: Any, cell_type: Any) -> float:
     0.25
     """
     first, second = same_cells(before, after)
-    n = len(first)
-    batches, types = groups(batch, n, "batch label"), groups(cell_type, n, "cell type")
-    pair = types.codes.astype(np.int64) * batches.batches.size + batches.codes
-    _, group = np.unique(pair, return_inverse=True)
+    batches, types = Labels.of(batch, len(first)), Labels.of(cell_type, len(first), "cell type")
+    _, group = np.unique(pairs(types, batches), return_inverse=True)
     was, now = (_within(Z, group) for Z in (first, second))
     same = first.shape == second.shape
     return now / was if same and was > 0 else float("nan")
@@ -250,9 +250,8 @@ def variance_kept(before: Any, after: Any, batch: Any, cell_type: Any) -> float:
 def _within(Z: Floats, group: Ints) -> float:
     """Return the sum of squared deviations from the means of groups."""
     Z = Z - Z.mean(0)  # centred, because sums far from the origin lose digits
-    mean = np.zeros((int(group.max()) + 1, Z.shape[1]))
-    np.add.at(mean, group, Z)
-    mean /= np.bincount(group)[:, None]
+    n = np.bincount(group)
+    mean = group_sums(Z, group, n.size) / n[:, None]
     return float(((Z - mean[group]) ** 2).sum())
 
 
@@ -308,8 +307,7 @@ def kbet(cells: Cells) -> float:
     the paper, they are neighbours in the embedding.
     """
     accepted = []
-    for t in range(cells.cell_type.batches.size):
-        rows = np.flatnonzero(cells.cell_type.codes == t)
+    for rows in cells.cell_type.rows():
         _, batch, n = np.unique(cells.batch.codes[rows], return_inverse=True, return_counts=True)
         if rows.size < _TESTABLE or n.size < 2:
             continue
@@ -333,8 +331,7 @@ def batch_variance(Z: Floats, batch: Labels) -> float:
     embedding without variance.
     """
     centred = Z - Z.mean(0)
-    sums = np.zeros((batch.batches.size, Z.shape[1]))
-    np.add.at(sums, batch.codes, centred)
+    sums = group_sums(centred, batch.codes, batch.batches.size)
     between = float((sums**2 / batch.n[:, None]).sum())
     total = float((centred**2).sum())
     return between / total if total > 0 else 0.0

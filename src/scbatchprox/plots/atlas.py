@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ..errors import BadType, BadValue
-from .canvas import COLOURS, LEVELS, MAX_ROWS, check_save, finish, label, panels, verdict_legend
+from .canvas import (
+    COLOURS,
+    LEVELS,
+    MAX_ROWS,
+    Shown,
+    label,
+    panels,
+    picture,
+    plain_frame,
+    verdict_legend,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,13 +39,8 @@ _MARKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def atlas(
-    data: Atlas | str | Path,
-    *,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def atlas(data: Atlas | str | Path, **shown: Unpack[Shown]) -> Any:
     """Draw the versions of an atlas, and when each batch arrived.
 
     The upper panel has the cells of each version, with the number of batches. In the lower one a batch is a
@@ -68,30 +73,28 @@ def atlas(
     >>> [label.get_text() for label in pl.atlas(grown)[1].get_yticklabels()]
     ['a', 'b', 'c']
     """
-    check_save(save)
     opened = _opened(data)
     log = opened.entries()
     stays = _stays(opened, log)
     if not stays:
         raise BadValue("Expected an atlas with batches, found one without any; add some first.")
-    shown = stays[-MAX_ROWS:]
-    height = 0.22 * max(len(shown), 3)
+    latest = stays[-MAX_ROWS:]
+    height = 0.22 * max(len(latest), 3)
     width = float(np.clip(3.5 + 0.5 * len(log), 7, 14))
     grid = panels(
-        ax, (2, 1), (width, 4.0 + height), show, sharex=True,
-        gridspec_kw={"height_ratios": [2, max(height, 1.0)]},
+        (2, 1), (width, 4.0 + height), sharex=True,
+        gridspec_kw={"height_ratios": [2, max(height, 1.0)]}, **shown,
     )  # fmt: skip
     above, below = grid[:, 0]
     _versions(above, log)
-    _arrivals(below, shown, log[-1]["number"])
-    _legend(below, shown)
+    _arrivals(below, latest, log[-1]["number"])
+    _legend(below, latest)
     title = "arrivals, and how far each batch moved"
-    if len(stays) > len(shown):
-        title += f"; the latest {len(shown)} of {len(stays)}"
+    if len(stays) > len(latest):
+        title += f"; the latest {len(latest)} of {len(stays)}"
     below.set_title(title, fontsize=10, loc="left", pad=22)
     named = _named(log)
     below.set_xticks([e["number"] for e in named], [_words(e) for e in named], fontsize=8)
-    finish(grid, show, save)
     return grid[:, 0]
 
 
@@ -124,8 +127,7 @@ def _stays(opened: Atlas, log: list[dict[str, Any]]) -> list[_Stay]:
     for entry in log:
         for count in entry["removed"]:
             at = here.pop(count["batch"])
-            old = found[at]
-            found[at] = _Stay(old.batch, old.first, entry["number"], old.level, old.moved)
+            found[at] = replace(found[at], last=entry["number"])
         new = [count["batch"] for count in entry["added"] if count["batch"] not in here]
         judged = _judged(opened, entry, new) if entry["action"] == "add" else {}
         for batch in new:
@@ -157,7 +159,7 @@ def _versions(axes: Axes, log: list[dict[str, Any]]) -> None:
     axes.yaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axes.tick_params(labelsize=8)
     axes.margins(y=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_frame(axes)
 
 
 def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
@@ -177,7 +179,7 @@ def _arrivals(axes: Axes, stays: list[_Stay], now: int) -> None:
     axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
     axes.set_xlim(0.4, now + 0.6)
     axes.set_xlabel("version", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_frame(axes)
 
 
 def _legend(axes: Axes, stays: list[_Stay]) -> None:

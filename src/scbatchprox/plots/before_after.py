@@ -6,8 +6,7 @@ Cells are points, or a picture of pixels where there are very many of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from ..core.checks import some_of
 from ..core.shown import count
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
-from .canvas import GREY, check_save, colours, finish, label, panels, unset
+from .canvas import GREY, Shown, colours, label, panels, picture, unset
 from .inputs import Groups, Pair, pair_of
 from .layout import Views, views
 
@@ -56,15 +55,12 @@ def draw_groups(
         x, y = xy[order].T
         axes.scatter(x, y, s=_size(axes, len(xy)), c=palette[codes[order]], **_POINT)
         return
-    row, column, seen = _pixels(xy, limits)
+    at, seen = _pixels(xy, limits)
     order = order[seen[order]]
     # The last cell written to a pixel gives its colour, as the last point drawn would.
-    shown = np.full((PIXELS, PIXELS), -1, np.int32)
-    shown[row[order], column[order]] = codes[order]
-    image = np.zeros((PIXELS, PIXELS, 4))
-    image[..., :3] = palette[shown]
-    image[..., 3] = _opacity(row[seen], column[seen])
-    _show(axes, image, limits)
+    shown = np.full(PIXELS**2, -1, np.int32)
+    shown[at[order]] = codes[order]
+    _show(axes, palette[shown], np.bincount(at[seen], minlength=PIXELS**2), limits)
 
 
 def draw_values(
@@ -86,13 +82,10 @@ def draw_values(
         style: dict[str, Any] = {"norm": norm, "cmap": "viridis_r"} | _POINT
         axes.scatter(x, y, s=_size(axes, len(xy)), c=values[order], **style)
         return colours
-    row, column, seen = _pixels(xy, limits)
-    at = row[seen] * PIXELS + column[seen]
-    count = np.bincount(at, minlength=PIXELS**2)
-    mean = np.bincount(at, values[seen], minlength=PIXELS**2) / np.maximum(count, 1)
-    image = colours.to_rgba(mean.reshape(PIXELS, PIXELS))
-    image[..., 3] = _opacity(row[seen], column[seen])
-    _show(axes, image, limits)
+    at, seen = _pixels(xy, limits)
+    n = np.bincount(at[seen], minlength=PIXELS**2)
+    mean = np.bincount(at[seen], values[seen], minlength=PIXELS**2) / np.maximum(n, 1)
+    _show(axes, colours.to_rgba(mean)[:, :3], n, limits)
     return colours
 
 
@@ -144,22 +137,18 @@ def _frame(axes: Axes, limits: Floats) -> None:
     axes.spines[:].set_color("0.8")
 
 
-def _pixels(xy: Floats, limits: Floats) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Row and column of the pixel of each cell, and whether it is inside the picture."""
+def _pixels(xy: Floats, limits: Floats) -> tuple[Ints, NDArray[np.bool_]]:
+    """The number of the pixel of each cell, and whether it is inside the picture."""
     low, high = limits.T
     at = ((xy - low) * (PIXELS / (high - low))).astype(np.int64)
-    return at[:, 1], at[:, 0], inside(xy, limits) & (at < PIXELS).all(1)
+    return at[:, 1] * PIXELS + at[:, 0], inside(xy, limits) & (at < PIXELS).all(1)
 
 
-def _opacity(row: Ints, column: Ints) -> Floats:
-    """(PIXELS, PIXELS) opacity by the logarithm of the number of cells; 0 without any."""
-    count = np.bincount(row * PIXELS + column, minlength=PIXELS**2).reshape(PIXELS, PIXELS)
-    part = np.log1p(count) / np.log1p(max(int(count.max()), 1))
-    shade: Floats = np.where(count > 0, MIN_OPACITY + (1.0 - MIN_OPACITY) * part, 0.0)
-    return shade
-
-
-def _show(axes: Axes, image: Floats, limits: Floats) -> None:
+def _show(axes: Axes, colour: Floats, n: Ints, limits: Floats) -> None:
+    """Draw pixels in their colours; the more cells one has, the more opaque it is."""
+    part = np.log1p(n) / np.log1p(max(int(n.max()), 1))
+    opacity = np.where(n > 0, MIN_OPACITY + (1.0 - MIN_OPACITY) * part, 0.0)
+    image = np.column_stack([colour, opacity]).reshape(PIXELS, PIXELS, 4)
     axes.imshow(
         image, extent=(*limits[0], *limits[1]), origin="lower", aspect="auto",
         interpolation="nearest",
@@ -179,6 +168,7 @@ TILES, LETTER = 20, (0.02, 0.05)
 TOP = 0.99
 
 
+@picture
 def before_after(
     data: Any,
     after: Any = None,
@@ -190,9 +180,7 @@ def before_after(
     color: Sequence[str] | None = None,
     titles: tuple[str, str] | None = None,
     seed: int = 0,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
+    **shown: Unpack[Shown],
 ) -> Any:
     """Draw cells before and after refinement, one row of panels per colouring.
 
@@ -245,12 +233,11 @@ def before_after(
     >>> pl.before_after(Z, refined, batch_key=batch, basis="pca").shape
     (2, 2)
     """
-    check_save(save)
     cells = pair_of(data, after, key, batch_key, label_key)
     rows = _colourings(cells, color)
     found = views(cells, basis, seed)
     width = 2 * PANEL[0] + max(_legend_width(cells.groups.get(row)) for row in rows)
-    grid = panels(ax, (len(rows), 2), (width, PANEL[1] * len(rows) + 0.3), show)
+    grid = panels((len(rows), 2), (width, PANEL[1] * len(rows) + 0.3), **shown)
     # Positions in panels with different meanings have limits of their own.
     own = [limits_of(xy) for xy in (found.before, found.after)]
     both = limits_of(found.before, found.after)
@@ -267,7 +254,6 @@ def before_after(
         line[0].set_ylabel(f"by {row}", fontsize=12)
     for axes, xy, edge in zip(grid[-1], (found.before, found.after), limits, strict=True):
         axes.set_xlabel(unset(found.axes + _left_out(xy, edge)), fontsize=9, color="0.4")
-    finish(grid, show, save)
     return grid
 
 

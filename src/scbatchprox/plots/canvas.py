@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,14 +15,15 @@ import pandas as pd
 from ..core.checks import some_of
 from ..diagnosis.verdict import Level, verdicts_of
 from ..errors import BadFile, BadType, BadValue, MissingExtra
+from ..options import with_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
-    "COLOURS", "DPI", "GREY", "LEVELS", "MAX_ROWS", "NONE", "check_save", "colours", "finish", "label",
-    "levels_of", "new_figure", "panels", "unset", "verdict_legend", "worst_first",
+    "COLOURS", "DPI", "GREY", "LEVELS", "MAX_ROWS", "NONE", "Shown", "colours", "label", "levels_of",
+    "new_figure", "panels", "picture", "plain_frame", "titles_above", "unset", "verdict_legend",
 ]  # fmt: skip
 
 #: The first seven are those of Okabe and Ito. Each of the others is the one that differs most from all before
@@ -52,19 +55,63 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+class Shown(TypedDict, total=False):
+    """Where a picture goes: parameters of all pictures, as told at :func:`.before_after`."""
+
+    ax: Any
+    show: bool | None
+    save: str | Path | None
+
+
+Draw = TypeVar("Draw", bound=Callable[..., Any])
+
+
+def picture(draw: Draw) -> Draw:
+    """Save and show what a function draws; it passes its parameters ``**shown`` on to :func:`panels`.
+
+    ``show=None`` leaves it to a notebook, which shows every figure that pyplot knows. ``False`` makes a
+    figure that pyplot does not know.
+    """
+
+    @wraps(draw)
+    def drawn(*args: Any, **options: Any) -> Any:
+        signed.bind(*args, **options)
+        save = options.get("save")
+        _check_save(save)
+        axes = draw(*args, **options)
+        if save is not None:
+            np.ravel(axes)[0].figure.savefig(save, dpi=DPI)
+        if options.get("show"):
+            import matplotlib.pyplot as plt
+
+            plt.show()
+        return axes
+
+    own = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind.__forward_arg__)
+        for name, kind in Shown.__annotations__.items()
+    ]
+    signed = signature(with_parameters(drawn, own))
+    return drawn  # type: ignore[return-value]
+
+
 def panels(
-    ax: Any, shape: tuple[int, int], size: tuple[float, float], show: bool | None, **options: Any
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    *,
+    ax: Any = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+    **options: Any,
 ) -> Any:
     """Return a grid of axes: those that the user gave as ``ax``, or those of a new figure.
 
     Parameters
     ----------
-    ax
-        ``None``, or axes: one, or as many as the grid has, in any nesting.
     shape, size
         Rows and columns, and inches of a new figure.
-    show
-        As for :func:`finish`.
+    ax, show, save
+        As for :func:`picture`; axes may be one, or as many as the grid has, in any nesting.
     options
         Of ``Figure.subplots``, for a new figure.
     """
@@ -79,7 +126,7 @@ def panels(
     return given.reshape(shape)
 
 
-def check_save(save: Any) -> None:
+def _check_save(save: Any) -> None:
     """Check that a picture can be written to ``save``, before minutes of drawing."""
     if save is None:
         return
@@ -98,18 +145,15 @@ def check_save(save: Any) -> None:
         )
 
 
-def finish(grid: Any, show: bool | None, save: str | Path | None) -> None:
-    """Save the figure of these axes if ``save`` names a file, and show it if ``show`` is true.
+def plain_frame(axes: Axes) -> None:
+    """Leave out the lines above and to the right of a panel."""
+    axes.spines[["top", "right"]].set_visible(False)
 
-    ``show=None`` leaves it to a notebook, which shows every figure that pyplot knows. ``False`` makes a
-    figure that pyplot does not know.
-    """
-    if save is not None:
-        grid.flat[0].figure.savefig(save, dpi=DPI)
-    if show:
-        import matplotlib.pyplot as plt
 
-        plt.show()
+def titles_above(axes: Axes) -> None:
+    """Make a panel a table: titles of columns are above, and there are no lines around it."""
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
 
 
 def colours(n: int) -> list[str]:
@@ -169,14 +213,6 @@ MAX_ROWS = 60
 def levels_of(table: pd.DataFrame) -> list[str]:
     """Return the level of each batch; ``no verdict`` where there is none."""
     return [NONE if verdict is None else verdict.level for verdict in verdicts_of(table)]
-
-
-def worst_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return at most ``MAX_ROWS`` rows: the worst verdicts first, then the largest numbers of a column."""
-    rank = [-1 if verdict is None else verdict.level.rank for verdict in verdicts_of(table)]
-    order = pd.DataFrame({"rank": rank, "by": table[column].to_numpy()})
-    order = order.sort_values(["rank", "by"], ascending=False, kind="stable")
-    return table.iloc[order.index[:MAX_ROWS]]
 
 
 def verdict_legend(

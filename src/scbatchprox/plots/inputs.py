@@ -19,8 +19,8 @@ from .canvas import label
 from .layout import dense
 
 __all__ = [
-    "REGISTERED", "SOLVED", "AdapterRows", "Groups", "Pair", "adapter_of", "batches_of", "column",
-    "diagnosis_of", "history_of", "is_anndata", "movement_of", "pair_of",
+    "REGISTERED", "SOLVED", "Groups", "Pair", "adapter_of", "diagnosis_of", "history_of", "movement_of",
+    "pair_of",
 ]  # fmt: skip
 
 #: Columns of the rounds of a solver and of a registration, and what they are.
@@ -34,15 +34,6 @@ REGISTERED = {
     "movement": "how far populations have moved",
     "agreement": "agreement of displacements",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class AdapterRows:
-    """Rows of an adapter: the (R,) batch of each, and (R, d) scales and shifts."""
-
-    batch: np.ndarray
-    scale: Floats
-    shift: Floats
 
 
 def is_anndata(data: Any) -> bool:
@@ -60,9 +51,8 @@ def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
     else:
         table, verdicts = data, None
     table = _by_batch(table, "the movement of each batch")
-    if (
-        "relative" not in table and "verdict" in table
-    ):  # a diagnosis, which has relative numbers only
+    if "relative" not in table and "verdict" in table:
+        # A diagnosis has relative numbers only.
         table = table.rename(columns={"moved": "relative"})
     _require(table, ["relative"], "model.movement() or diagnose()")
     if verdicts is not None and "verdict" not in table:
@@ -94,20 +84,18 @@ def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
     return table
 
 
-def adapter_of(data: Any, key: str | None = None) -> AdapterRows:
-    """Return the rows of an adapter, of a model, or in ``uns``."""
+def adapter_of(data: Any, key: str | None = None) -> tuple[np.ndarray, Floats, Floats]:
+    """Return the (R,) batches, and (R, d) scales and shifts of an adapter, of a model, or in ``uns``."""
     if is_anndata(data):
         record = find_record(data, key).values
         batch = record.get("row_batch", record.get("batches"))
-        return AdapterRows(
-            np.asarray(batch), np.asarray(record["scale"]), np.asarray(record["shift"])
-        )
+        return np.asarray(batch), np.asarray(record["scale"]), np.asarray(record["shift"])
     adapter = data.adapter_ if hasattr(data, "fit_") else data
     if not (hasattr(adapter, "scale") and hasattr(adapter, "batches")):
         raise BadType(
             f"Expected an AnnData, a fitted BatchProx or an Adapter, found {type(data).__name__}."
         )
-    return AdapterRows(adapter.batches[adapter.batch], adapter.scale, adapter.shift)
+    return adapter.batches[adapter.batch], adapter.scale, adapter.shift
 
 
 def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
@@ -255,8 +243,8 @@ def _of_anndata(data: Any, after: Any, key: str | None, batch_key: Any, label_ke
         "cell type": None if label_key is None else column(obs, label_key, "label_key"),
     }
     titles = (f"before: {label(use_rep)}", f"after: {label(key)}")
-    pair = _array(found.Z), _array(obsm[key])
-    return Pair(*pair, _groups(given, record.adata.n_obs), (use_rep, key), titles, obsm)
+    groups = _groups(given, record.adata.n_obs)
+    return Pair(_array(found.Z), _array(obsm[key]), groups, (use_rep, key), titles, obsm)
 
 
 def _of_arrays(before: Any, after: Any, batch: Any, cell_type: Any) -> Pair:

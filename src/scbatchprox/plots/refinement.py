@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from ..core.checks import some_of
 from ..core.shown import count
+from ..diagnosis.table import worst_first
 from ..diagnosis.verdict import verdicts_of
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Floats
@@ -18,24 +18,17 @@ from .canvas import (
     COLOURS,
     LEVELS,
     MAX_ROWS,
-    check_save,
-    finish,
+    Shown,
     label,
     levels_of,
     panels,
+    picture,
+    plain_frame,
+    titles_above,
     unset,
     verdict_legend,
-    worst_first,
-)
-from .inputs import (
-    REGISTERED,
-    SOLVED,
-    AdapterRows,
-    adapter_of,
-    diagnosis_of,
-    history_of,
-    movement_of,
-)
+)  # fmt: skip
+from .inputs import REGISTERED, SOLVED, adapter_of, diagnosis_of, history_of, movement_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,14 +39,8 @@ __all__ = ["adapter", "diagnosis", "history", "movement"]
 LEAST = 0.5
 
 
-def movement(
-    data: Any,
-    *,
-    key: str | None = None,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def movement(data: Any, *, key: str | None = None, **shown: Unpack[Shown]) -> Any:
     """Draw how far each batch moved, the farthest on top, in the colour of its verdict.
 
     The distance is the root mean squared displacement of the batch's cells, divided by the batch's spread. It
@@ -84,30 +71,26 @@ def movement(
     >>> sorted(label.get_text() for label in axes.get_yticklabels())
     ['a', 'b', 'c']
     """
-    check_save(save)
     table = movement_of(data, key).sort_values("relative", ascending=False, kind="stable")
-    shown = table.iloc[:MAX_ROWS]
-    levels = levels_of(shown)
-    grid = panels(ax, (1, 1), (6.5, 1.6 + 0.22 * max(len(shown), 3)), show)
-    axes = grid[0, 0]
-    at = range(len(shown))
-    bars = axes.barh(at, shown["relative"], color=[LEVELS[level] for level in levels], height=0.75)
-    axes.bar_label(
-        bars, [f"{x:.2f}" for x in shown["relative"]], fontsize=7, padding=2, color="0.3"
-    )
-    axes.set_yticks(at, [label(name) for name in shown.index], fontsize=8)
-    axes.set_ylim(max(len(shown), 3) - 0.4, -0.6)
-    axes.set_xlim(0, 1.12 * max(float(shown["relative"].max()), LEAST))
+    moved = table["relative"].iloc[:MAX_ROWS]
+    levels = levels_of(table.iloc[:MAX_ROWS])
+    n = max(len(moved), 3)
+    axes = panels((1, 1), (6.5, 1.6 + 0.22 * n), **shown)[0, 0]
+    at = range(len(moved))
+    bars = axes.barh(at, moved, color=[LEVELS[level] for level in levels], height=0.75)
+    axes.bar_label(bars, [f"{x:.2f}" for x in moved], fontsize=7, padding=2, color="0.3")
+    axes.set_yticks(at, [label(name) for name in moved.index], fontsize=8)
+    axes.set_ylim(n - 0.4, -0.6)
+    axes.set_xlim(0, 1.12 * max(float(moved.max()), LEAST))
     title = "How far each batch moved"
-    if len(table) > len(shown):
-        title += f"\n{len(shown)} of {len(table)} batches, those that moved farthest"
+    if len(table) > len(moved):
+        title += f"\n{len(moved)} of {len(table)} batches, those that moved farthest"
     legend_lines = (len(set(levels)) + 1) // 2
     axes.set_title(title, fontsize=10, loc="left", pad=8 + 14 * legend_lines)
     axes.set_xlabel("distance moved / spread of the batch", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_frame(axes)
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 2}
     verdict_legend(axes, levels, **place, borderaxespad=0.2)
-    finish(grid, show, save)
     return axes
 
 
@@ -119,15 +102,8 @@ MIN_RANGE, MIN_LOG_RANGE = 1e-6, 0.3
 SAME_SCALE = 0.01
 
 
-def adapter(
-    data: Any,
-    *,
-    key: str | None = None,
-    batch: Any = None,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def adapter(data: Any, *, key: str | None = None, batch: Any = None, **shown: Unpack[Shown]) -> Any:
     """Draw the scale and the shift of each batch (row) and coordinate (column).
 
     White means no change, and a panel without any says so. Scales are coloured by their logarithm: red
@@ -158,12 +134,9 @@ def adapter(
     >>> [axes.get_title() for axes in pl.adapter(fitted)]
     ['scale', 'shift']
     """
-    check_save(save)
-    rows = adapter_of(data, key)
-    names, scale, shift, note = _rows(rows, batch)
+    names, scale, shift, note = _rows(*adapter_of(data, key), batch)
     height = 1.5 + 0.2 * min(max(len(names), 3), MAX_ROWS)
-    grid = panels(ax, (1, 2), (11, height), show)
-    left, right = grid[0]
+    both = left, right = panels((1, 2), (11, height), **shown)[0]
     span = max(_top(np.log2(np.maximum(np.abs(scale), MIN_RANGE))), MIN_LOG_RANGE)
     with np.errstate(divide="ignore"):
         bar = _heat(left, np.log2(np.abs(scale)), span, f"scale{note}")
@@ -178,25 +151,26 @@ def adapter(
     step = -(-len(names) // MAX_ROWS)
     left.set_yticks(range(0, len(names), step), [label(n) for n in names[::step]], fontsize=8)
     right.set_yticks([])
-    finish(grid, show, save)
-    return grid[0]
+    return both
 
 
-def _rows(rows: AdapterRows, batch: Any) -> tuple[list[Any], Floats, Floats, str]:
+def _rows(
+    of: np.ndarray, scale: Floats, shift: Floats, batch: Any
+) -> tuple[list[Any], Floats, Floats, str]:
     """Names, scales and shifts of the rows to draw, and a note on them."""
-    batches, code, count = np.unique(rows.batch, return_inverse=True, return_counts=True)
+    batches, code, count = np.unique(of, return_inverse=True, return_counts=True)
     if batch is not None:
-        own = rows.batch == batch
+        own = of == batch
         if not np.any(own):
             raise BadKey(
                 f"Expected a batch of the adapter, found {batch!r}; available: "
                 f"{some_of(batches.tolist())}."
             )
         names = [f"population {i + 1}" for i in range(int(own.sum()))]
-        return names, rows.scale[own], rows.shift[own], f" of the populations of {label(batch)}"
-    mean = np.zeros((2, batches.size, rows.scale.shape[1]))
-    np.add.at(mean[0], code, rows.scale)
-    np.add.at(mean[1], code, rows.shift)
+        return names, scale[own], shift[own], f" of the populations of {label(batch)}"
+    mean = np.zeros((2, batches.size, scale.shape[1]))
+    np.add.at(mean[0], code, scale)
+    np.add.at(mean[1], code, shift)
     mean /= count[:, None]
     note = "" if (count == 1).all() else " (mean of the populations of a batch)"
     return batches.tolist(), mean[0], mean[1], note
@@ -228,14 +202,8 @@ def _heat(axes: Axes, values: Floats, span: float, title: str) -> Any:
     return bar
 
 
-def history(
-    data: Any,
-    *,
-    key: str | None = None,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def history(data: Any, *, key: str | None = None, **shown: Unpack[Shown]) -> Any:
     """Draw the rounds of a fit.
 
     Of a solver: the objective, the distance to the target, and the change in each round. Of a registration:
@@ -266,15 +234,14 @@ def history(
     >>> [len(axes.lines[0].get_xdata()) for axes in pl.history(model)]
     [4, 4, 3]
     """
-    check_save(save)
     table = history_of(data, key)
     if table.empty:
         raise BadValue("Expected the rounds of a fit, found none: batches were added, not fitted.")
-    grid = panels(ax, (1, 3), (11, 3.2), show)
+    row = panels((1, 3), (11, 3.2), **shown)[0]
     rounds = table["round"].to_numpy(float)
     ends_only = len(rounds) == 2 and rounds[1] != rounds[0] + 1
     panels_of = REGISTERED if "matched" in table else SOLVED
-    for axes, (name, title), colour in zip(grid[0], panels_of.items(), COLOURS, strict=False):
+    for axes, (name, title), colour in zip(row, panels_of.items(), COLOURS, strict=False):
         values = table[name].to_numpy(float)
         if np.isnan(values).all():
             axes.text(0.5, 0.5, "not known", ha="center", transform=axes.transAxes, color="0.4")
@@ -296,9 +263,8 @@ def history(
         axes.set_title(title, fontsize=10)
         axes.grid(axis="y", color="0.9", linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    finish(grid, show, save)
-    return grid[0]
+        plain_frame(axes)
+    return row
 
 
 def _ends(axes: Axes, last: float, values: Floats, colour: str) -> None:
@@ -318,22 +284,14 @@ def _rounds(axes: Axes, rounds: Floats, values: Floats, use: slice, colour: str)
     axes.set_xlabel("round" if line == "-" else "round (dotted: some are left out)", fontsize=9)
 
 
-#: Columns with their headings.
-HEADINGS = {
+#: Columns in their order, and headings that are not their names.
+ORDER = (
+    "n_cells", "moved", "scale_min", "scale_max", "matched", "agreement", "evidence", "support", "chance",
+    "gain", "smooth", "composition", "removed", "neighbours_kept",
+)  # fmt: skip
+HEADINGS = {name: name.replace("_", "\n") for name in ORDER} | {
     "n_cells": "cells",
-    "moved": "moved",
-    "scale_min": "scale\nmin",
-    "scale_max": "scale\nmax",
-    "matched": "matched",
-    "agreement": "agreement",
-    "evidence": "evidence",
-    "support": "support",
-    "chance": "chance",
-    "gain": "gain",
-    "smooth": "smooth",
     "composition": "composition\ndiffers",
-    "removed": "removed",
-    "neighbours_kept": "neighbours\nkept",
 }
 #: Background of numbers that are reasons of the verdict.
 MARK = "#FFE3A3"
@@ -343,14 +301,8 @@ WRAP = 100
 COLUMN, LETTER, LINE, GAP = 0.85, 0.054, 0.125, 0.115
 
 
-def diagnosis(
-    data: Any,
-    *,
-    key: str | None = None,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def diagnosis(data: Any, *, key: str | None = None, **shown: Unpack[Shown]) -> Any:
     """Draw the diagnosis of each batch: its numbers, and its verdict.
 
     Numbers that the verdict names as reasons are marked. Diagnoses in files of earlier versions may not say
@@ -381,23 +333,24 @@ def diagnosis(
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
     ['verdict: no effect found', 'a reason of the verdict']
     """
-    check_save(save)
+    from matplotlib.patches import Patch
+
     table = diagnosis_of(data, key)
-    shown = worst_first(table, "moved")
-    numbers = [name for name in shown if pd.api.types.is_numeric_dtype(shown[name])]
+    worst = worst_first(table, unknown=-1).iloc[:MAX_ROWS]
+    numbers = [name for name in worst if pd.api.types.is_numeric_dtype(worst[name])]
     # A file has columns in the order of the alphabet.
     columns = [name for name in HEADINGS if name in numbers]
     columns += [name for name in numbers if name not in HEADINGS]
-    verdicts = [unset("\n".join(wrap(str(verdict), WRAP))) for verdict in shown["verdict"]]
+    verdicts = [unset("\n".join(wrap(str(verdict), WRAP))) for verdict in worst["verdict"]]
     longest = max((len(line) for text in verdicts for line in text.splitlines()), default=0)
     room = 0.6 + longest * LETTER / COLUMN  # in columns
     # Rows are as high as their verdicts; the axis is in inches.
     ends = np.cumsum([0.0] + [GAP + LINE * (1 + text.count("\n")) for text in verdicts])
+    height = max(ends[-1], 3 * (GAP + LINE))
     width = 1.8 + COLUMN * (len(columns) + room)
-    grid = panels(ax, (1, 1), (width, 1.5 + max(ends[-1], 3 * (GAP + LINE))), show)
-    axes = grid[0, 0]
-    _numbers(axes, shown, columns, ends)
-    levels = levels_of(shown)
+    axes = panels((1, 1), (width, 1.5 + height), **shown)[0, 0]
+    _numbers(axes, worst, columns, ends)
+    levels = levels_of(worst)
     middle = (ends[1:] + ends[:-1]) / 2
     for y, level, text in zip(middle, levels, verdicts, strict=True):
         axes.plot(len(columns) + 0.05, y, "s", markersize=8, color=LEVELS[level])
@@ -407,15 +360,15 @@ def diagnosis(
     names = [HEADINGS.get(name, unset(str(name)).replace(" ", "\n")) for name in columns]
     axes.set_xticks([*range(len(columns)), len(columns) + 0.3], [*names, "verdict"], fontsize=8)
     axes.get_xticklabels()[-1].set_horizontalalignment("left")
-    axes.set_yticks(middle, [label(name) for name in shown.index], fontsize=8)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_yticks(middle, [label(name) for name in worst.index], fontsize=8)
+    titles_above(axes)
     axes.set_xlim(-0.5, len(columns) + max(room, 1.0))
-    axes.set_ylim(max(ends[-1], 3 * (GAP + LINE)), 0)
-    axes.spines[:].set_visible(False)
-    if len(table) > len(shown):
-        axes.set_xlabel(f"the {len(shown)} batches of {len(table)} that need most care", fontsize=8)
-    _legend(axes, levels)
-    finish(grid, show, save)
+    axes.set_ylim(height, 0)
+    if len(table) > len(worst):
+        axes.set_xlabel(f"the {len(worst)} batches of {len(table)} that need most care", fontsize=8)
+    marks = [Patch(color=MARK, label="a reason of the verdict")] * bool(axes.patches)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0)}
+    verdict_legend(axes, levels, marks, ncols=len(LEVELS) + 1, **place)
     return axes
 
 
@@ -434,15 +387,3 @@ def _numbers(axes: Axes, table: pd.DataFrame, columns: list[str], ends: Floats) 
             axes.text(
                 j, (start + end) / 2, text, fontsize=7.5, ha="center", va="center", color="0.15"
             )
-
-
-def _legend(axes: Axes, levels: list[str]) -> None:
-    from matplotlib.patches import Patch
-
-    marks = [Patch(color=MARK, label="a reason of the verdict")] * bool(axes.patches)
-    place: dict[str, Any] = {
-        "loc": "upper left",
-        "bbox_to_anchor": (0, 0),
-        "ncols": len(LEVELS) + 1,
-    }
-    verdict_legend(axes, levels, marks, **place)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from ..errors import BadType, BadValue
-from .canvas import check_save, finish, label, panels, unset
+from .canvas import Shown, label, panels, picture, titles_above, unset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,14 +55,8 @@ MAPS = ("Blues", "Greens", "Purples", "Greys")
 OTHERS = "other scores"
 
 
-def scores(
-    data: Any,
-    *,
-    unrefined: str | None = None,
-    ax: Any = None,
-    show: bool | None = None,
-    save: str | Path | None = None,
-) -> Any:
+@picture
+def scores(data: Any, *, unrefined: str | None = None, **shown: Unpack[Shown]) -> Any:
     """Draw scores of embeddings: a row per embedding, a circle and a number per score.
 
     A larger and darker circle is better: its area grows with the score, from 0 to 1. Bold numbers are the
@@ -92,12 +85,10 @@ def scores(
     >>> [label.get_text() for label in axes.get_yticklabels()]
     ['X_pca (unrefined)', 'X_pca_batchprox']
     """
-    check_save(save)
     table = _table(data)
-    spread = {
-        str(n).removesuffix("_sd"): table.loc[n] for n in table.index if str(n).endswith("_sd")
-    }
-    table = table.drop(index=[name for name in table.index if str(name).endswith("_sd")])
+    of_spread = [name for name in table.index if str(name).endswith("_sd")]
+    spread = {str(name).removesuffix("_sd"): table.loc[name] for name in of_spread}
+    table = table.drop(index=of_spread)
     first = table.columns[0] if unrefined is None else unrefined
     if first not in table:
         raise BadValue(
@@ -106,12 +97,10 @@ def scores(
     table = table[[first, *(name for name in table if name != first)]]
     columns = _columns(table)
     size = (2.6 + 0.78 * len(columns), 1.7 + 0.42 * len(table.columns))
-    grid = panels(ax, (1, 1), size, show)
-    axes = grid[0, 0]
+    axes = panels((1, 1), size, **shown)[0, 0]
     for x, (group, name, _) in enumerate(columns):
         _column(axes, x, group, name, table.loc[name], spread.get(name))
     _headings(axes, columns, [str(name) for name in table])
-    finish(grid, show, save)
     return axes
 
 
@@ -171,8 +160,7 @@ def _headings(axes: Axes, columns: list[tuple[str, str, str]], names: list[str])
         [f"{label(n)} (unrefined)" if i == 0 else label(n) for i, n in enumerate(names)],
         fontsize=9,
     )
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    axes.spines[:].set_visible(False)
+    titles_above(axes)
     axes.axhline(0.5, color="0.6", linewidth=0.8)
     groups = [group for group, *_ in columns]
     for group in dict.fromkeys(groups):

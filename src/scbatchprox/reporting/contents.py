@@ -58,38 +58,23 @@ COLUMNS: dict[str, tuple[str, str, str]] = {
     "n_cells": ("cells", "number of cells", "{:,.0f}"),
     "moved": ("moved", "how far cells move, as a part of the batch's spread", "{:.2f}"),
     "matched": ("matched", "part of the batch that meets other batches", "{:.0%}"),
-    "agreement": (
-        "agreement",
-        "how far its centres agree on a displacement, over what chance gives",
-        "{:.2f}",
-    ),
-    "evidence": (
-        "evidence",
-        "how much better its geometry fits the others than turned copies of it",
-        "{:.2f}",
-    ),
+    "agreement": ("agreement",
+        "how far its centres agree on a displacement, over what chance gives", "{:.2f}"),
+    "evidence": ("evidence",
+        "how much better its geometry fits the others than turned copies of it", "{:.2f}"),
     "support": ("support", "how well its geometry fits the others", "{:.2f}"),
     "chance": ("chance", "how well turned copies of it fit the others", "{:.2f}"),
     "gain": ("gain", "how many times better it meets the others than without its shift", "{:.2f}"),
-    "smooth": (
-        "smooth",
-        "how far neighbouring centres agree on more than a shift, over what chance gives",
-        "{:.2f}",
-    ),
-    "composition": (
-        "composition",
-        "how much its composition differs from the others': 0 equal, 1 nothing in common",
-        "{:.2f}",
-    ),
-    "removed": (
-        "removed",
-        "size of the effect that was removed, in units of the embedding",
-        "{:.2f}",
-    ),
+    "smooth": ("smooth",
+        "how far neighbouring centres agree on more than a shift, over what chance gives", "{:.2f}"),
+    "composition": ("composition",
+        "how much its composition differs from the others': 0 equal, 1 nothing in common", "{:.2f}"),
+    "removed": ("removed",
+        "size of the effect that was removed, in units of the embedding", "{:.2f}"),
     "neighbours_kept": ("neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"),
     "scale_min": ("smallest scale", "smallest factor by which a coordinate is scaled", "{:.2f}"),
     "scale_max": ("largest scale", "largest factor by which a coordinate is scaled", "{:.2f}"),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,23 +220,14 @@ def placed(before: Floats, after: Floats, view: str, seed: int = 0) -> tuple[Flo
 MAX_SCORED = 5_000
 #: Scores that are shown: name, what it tells, and whether a higher value is better.
 SCORES: dict[str, tuple[str, str, bool]] = {
-    "f1_given_batch": (
-        "F1 given batch",
-        "how well types are told apart by a linear classifier that knows the batch",
-        True,
-    ),
-    "lobo_f1": (
-        "Leave-one-batch-out F1",
-        "how well types of a batch are predicted from the other batches",
-        True,
-    ),
+    "f1_given_batch": ("F1 given batch",
+        "how well types are told apart by a linear classifier that knows the batch", True),
+    "lobo_f1": ("Leave-one-batch-out F1",
+        "how well types of a batch are predicted from the other batches", True),
     "mixing_within_types": ("Mixing within types", "how well batches mix inside each type", True),
-    "over_correction": (
-        "Over-correction",
-        "part of the neighbours from other batches that are of another type",
-        False,
-    ),
-}
+    "over_correction": ("Over-correction",
+        "part of the neighbours from other batches that are of another type", False),
+}  # fmt: skip
 
 
 def scored(

@@ -20,7 +20,7 @@ import pandas as pd
 
 from ..core.shown import names
 from ..diagnosis.kept import MEASURES, Kept, kept_names
-from ..diagnosis.table import DETAILS
+from ..diagnosis.table import DETAILS, worst_first
 from ..diagnosis.verdict import Level, clauses, judge_kept, verdicts_of, why
 from ..diagnosis.verdict import Verdict as Found
 from ..errors import MissingExtra
@@ -28,8 +28,7 @@ from .contents import COLUMNS, SCORES, Facts, Scores
 from .pictures import DISTANCES, MOVES, RESET, moved_limit, scatter
 
 __all__ = [
-    "Cell", "Grid", "Verdict", "as_html", "batch_table", "composition", "levels_of", "page", "policy",
-    "reasons_of", "score_rows", "shown_columns", "sortable", "verdict", "worst_first",
+    "Cell", "Grid", "Verdict", "batch_table", "composition", "page", "score_rows", "sortable", "verdict",
 ]  # fmt: skip
 
 #: Batches that a sentence names.
@@ -47,14 +46,14 @@ class Verdict:
     advice: tuple[str, ...]
 
 
-def levels_of(table: pd.DataFrame) -> list[Level]:
+def _levels(table: pd.DataFrame) -> list[Level]:
     """Return the level of every batch; what has none needs care."""
     return [Level.WEAK if found is None else found.level for found in verdicts_of(table)]
 
 
 def verdict(facts: Facts) -> Verdict:
     """Return the verdict on a data set."""
-    levels = levels_of(facts.table)
+    levels = _levels(facts.table)
     if len(levels) < 2:
         return Verdict(
             Level.ALONE,
@@ -149,6 +148,12 @@ KEPT = {
     "confounded": "how much of it the batch tells: 1 if each batch has one value",
     "removed": "part of the variance between its values that refinement removes",
 }
+#: Titles of the columns of texts in the table of batches, and what they mean.
+TEXTS = {
+    "batch": "name of the batch",
+    "verdict": "what was found out about it",
+    "why": "the reason",
+}
 #: A smaller change of a score is neither better nor worse.
 NOTICED = 0.005
 #: Rows and columns of a composition at most: the largest.
@@ -175,22 +180,19 @@ class Cell:
 
 def batch_table(facts: Facts) -> Grid:
     """Return the diagnosis, batches that need attention first."""
-    table = worst_first(facts.table)
-    shown = shown_columns(table)
-    titles = [
-        ("batch", "name of the batch"),
-        ("verdict", "what was found out about it"),
-        ("why", "the reason"),
-    ]
-    titles += [(title, meaning) for title, meaning, _ in shown.values()]
-    rows = [
-        [str(batch), str(level), reason]
-        + [_number(row[name], how) for name, (_, _, how) in shown.items()]
-        for batch, level, reason, (_, row) in zip(
-            table.index, levels_of(table), reasons_of(table), table.iterrows(), strict=True
-        )
-    ]
-    return Grid(titles, rows, [level.tone for level in levels_of(table)])
+    table = worst_first(facts.table, Level.WEAK.rank)
+    shown, texts = _shown(table), _texts(table)
+    titles = [*TEXTS.items(), *((title, meaning) for title, meaning, _ in shown.values())]
+    columns = [[_number(x, how) for x in table[name]] for name, (_, _, how) in shown.items()]
+    rows = [list(row) for row in zip(*texts.values(), *columns, strict=True)]
+    return Grid(titles, rows, [level.tone for level in _levels(table)])
+
+
+def _texts(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the columns of texts by their titles."""
+    levels = [str(level) for level in _levels(table)]
+    names, reasons = [str(batch) for batch in table.index], [why(text) for text in table["verdict"]]
+    return dict(zip(TEXTS, (names, levels, reasons), strict=True))
 
 
 def composition(counts: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, list[Cell]]], str]:
@@ -208,14 +210,12 @@ def composition(counts: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, l
     rows = []
     for batch, row in zip(counts.index, counts.to_numpy(), strict=True):
         total = float(row.sum())
-        known = total > 0
-        cells = [
-            Cell(math.sqrt(n / total), _percent(n / total), f"{n:,.0f}")
-            if known
-            else Cell(0.0, "–", "–")
-            for n in row.tolist()
-        ]
-        rows.append((str(batch), f"{total:,.0f}" if known else "unmatched", cells))
+        if total > 0:
+            shares = [(n / total, f"{n:,.0f}") for n in row.tolist()]
+            cells = [Cell(math.sqrt(share), _percent(share), n) for share, n in shares]
+            rows.append((str(batch), f"{total:,.0f}", cells))
+        else:
+            rows.append((str(batch), "unmatched", [Cell(0.0, "–", "–")] * row.size))
     return [str(name) for name in counts.columns], rows, "; ".join(notes)
 
 
@@ -233,15 +233,7 @@ def score_rows(scores: Scores) -> list[tuple[str, str, str, str, str, str]]:
     return rows
 
 
-def worst_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort batches by how bad the verdict is, then by how far they move."""
-    worst = [-level.rank for level in levels_of(table)]
-    return table.assign(_worst=worst).sort_values(
-        ["_worst", "moved"], ascending=[True, False], kind="stable"
-    ).drop(columns="_worst")  # fmt: skip
-
-
-def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
+def _shown(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     """Return the columns that a table has: those of every diagnosis but details, and those on kept labels."""
     kept = {
         f"{name} {what}": (f"{name} {what}", meaning, "{:.0%}")
@@ -250,11 +242,6 @@ def shown_columns(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     }
     shown = {name: what for name, what in COLUMNS.items() if name in table and name not in DETAILS}
     return shown | kept
-
-
-def reasons_of(table: pd.DataFrame) -> list[str]:
-    """Return the reasons of each verdict in words."""
-    return [why(text) for text in table["verdict"]]
 
 
 def _number(x: Any, how: str) -> str:
@@ -267,14 +254,7 @@ def _percent(share: float) -> str:
     return "<1%" if share < 0.01 else f"{share:.0%}"
 
 
-def as_html(text: str) -> str:
-    """Return the HTML that shows a text as it is."""
-    from markupsafe import escape  # as the template does
-
-    return str(escape(text))
-
-
-def policy(scripts: Iterable[str]) -> str:
+def _policy(scripts: Iterable[str]) -> str:
     """Return the rules of a page: nothing is loaded or sent, and these scripts run but no others."""
     # Bokeh makes functions of the code of a CustomJS, all of which is ours: 'unsafe-eval'.
     hashes = (b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in scripts)
@@ -323,14 +303,12 @@ def sortable(facts: Facts) -> dict[str, Any]:
         StringFormatter,
         TableColumn,
     )
+    from markupsafe import escape  # as the template does
 
-    table = worst_first(facts.table)
-    shown = shown_columns(table)
-    data: dict[str, list[Any]] = {"batch": [str(batch) for batch in table.index]}
-    data["verdict"] = [str(level) for level in levels_of(table)]
-    data["why"] = reasons_of(table)
+    table = worst_first(facts.table, Level.WEAK.rank)
+    data: dict[str, list[Any]] = {**_texts(table)}
     titles, formatters = {name: name for name in data}, {}
-    for i, (name, (title, _, how)) in enumerate(shown.items()):
+    for i, (name, (title, _, how)) in enumerate(_shown(table).items()):
         field = name if name in COLUMNS else f"kept{i}"  # not a name that comes from the data
         data[field] = [_plain(x) for x in table[name]]
         titles[field], formatters[field] = title, _formatter(how)
@@ -340,7 +318,7 @@ def sortable(facts: Facts) -> dict[str, Any]:
     columns = [
         TableColumn(
             field=field,
-            title=as_html(title),  # the only text that Bokeh takes as HTML
+            title=str(escape(title)),  # the only text that Bokeh takes as HTML
             width=widths.get(field, 22 + 7 * len(title)),
             formatter=formatters.get(field) or StringFormatter(),
         )
@@ -363,13 +341,8 @@ def sortable(facts: Facts) -> dict[str, Any]:
         title="Sort by", options=list(orders), value=next(iter(orders)), name="sort",
         stylesheets=[InlineStyleSheet(css=SELECT_CSS)],
     )  # fmt: skip
-    args = {
-        "orders": list(orders.values()),
-        "names": list(data),
-        "columns": list(data.values()),
-        "source": source,
-    }
-    select.js_on_change("value", CustomJS(args=args, code=SORT))
+    args = {"orders": list(orders.values()), "names": list(data), "columns": list(data.values())}
+    select.js_on_change("value", CustomJS(args=args | {"source": source}, code=SORT))
     return {"sortable": grid, "sort": select}
 
 
@@ -413,7 +386,7 @@ def page(facts: Facts) -> str:
         distances=DISTANCES,
         most_moved=moved_limit(facts.drawn),
         style=Markup(_text("style.css")),
-        policy=Markup(policy(scripts)),
+        policy=Markup(_policy(scripts)),
         scripts=[Markup(code) for code in scripts],
         places={name: Markup(place) for name, place in places.items()},
     )

@@ -149,7 +149,7 @@ def scatter(drawn: Drawn, type_name: str | None) -> dict[str, Any]:
     source = ColumnDataSource(_columns(drawn, types, order))
     shown = BooleanFilter()
     view = CDSView(filter=shown)
-    styles = [_style("batch", drawn.batch), _style("type", types), _distances(drawn.moved)]
+    styles = [_style("batch", drawn.batch), _style("type", types), _distances(drawn)]
     names = [CustomJSHover(args={"names": _names(labels)}, code="return names[value]")
              for labels in (drawn.batch, types)]  # fmt: skip
     tooltips = [("batch", "@batch{custom}"), (type_name or "", "@type{custom}")]
@@ -233,16 +233,13 @@ def _style(column: str, labels: Labels) -> dict[str, Any]:
     }
 
 
-def _distances(moved: Any) -> dict[str, Any]:
+def _distances(drawn: Drawn) -> dict[str, Any]:
     """Return the colour of cells by the distance they moved."""
     from bokeh.core.properties import value
     from bokeh.transform import linear_cmap
 
-    high = float(np.quantile(moved, MOST_MOVED)) or 1.0
-    return {
-        "fill_color": linear_cmap("moved", DISTANCES, 0.0, high),
-        "marker": value("circle"),
-    }
+    far = linear_cmap("moved", DISTANCES, 0.0, moved_limit(drawn))
+    return {"fill_color": far, "marker": value("circle")}
 
 
 def _plot(place: str, ranges: dict[str, Any]) -> Any:

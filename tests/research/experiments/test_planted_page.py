@@ -17,7 +17,7 @@ from research.experiments.planted import PlantedSettings
 from research.experiments.planted_page import HALVES, half_of, harms
 from research.planted import displacement_error, knowing_types, plant
 from scbatchprox import diagnose
-from scbatchprox.diagnosis.verdict import Level
+from scbatchprox.diagnosis import Level
 from scbatchprox.errors import BadValue
 from scbatchprox.evaluate import (
     leave_one_batch_out_f1,
