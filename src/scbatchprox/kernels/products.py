@@ -156,7 +156,7 @@ class Maps:
     Attributes
     ----------
     u, v
-        (K, d), or (1, d) if they are equal for all centres; ``u`` is ``None`` if all are zero.
+        (K, d); ``u`` is ``None`` if all are zero.
     sharpness
         One over the bandwidth.
     soft
@@ -174,8 +174,6 @@ class Maps:
         """Maps of the centres of a batch, (K, d) each."""
         # If all cells of each population are equal the bandwidth is 0.
         sharpness = np.float32(1.0 / max(bandwidth, LEAST_BANDWIDTH))
-        if (u == u[0]).all() and (v == v[0]).all():
-            u, v = u[:1], v[:1]
         with np.errstate(over="ignore"):
             last = np.full((1, len(centers.center)), sharpness, np.float32)
             soft = np.concatenate([sharpness * centers.table, last])
@@ -202,15 +200,12 @@ def mixed_into(Z: Any, rows: Rows, centers: Centers, maps: Maps, out: np.ndarray
             x = centers.relative(block, buffers.x)
             gap = x[:m, :d] if kind == np.float32 else block - centers.origin
             result = displacement[:m]
-            if len(v) == 1:
-                result[...] = v if u is None else v + u * gap
-            else:
-                _weigh(x, centers, maps, buffers.score, m)
-                weight[:m] = buffers.score[:m]
-                np.matmul(weight, v, out=displacement)
-                if u is not None:
-                    result += np.multiply(np.matmul(weight, u, out=stretch)[:m], gap)
-                result /= (weight @ ones)[:m, None]
+            _weigh(x, centers, maps, buffers.score, m)
+            weight[:m] = buffers.score[:m]
+            np.matmul(weight, v, out=displacement)
+            if u is not None:
+                result += np.multiply(np.matmul(weight, u, out=stretch)[:m], gap)
+            result /= (weight @ ones)[:m, None]
             result += block
             moved = result.astype(out.dtype, copy=False)
             finite &= bool(np.isfinite(moved).all())
