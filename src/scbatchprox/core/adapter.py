@@ -16,7 +16,15 @@ import pandas as pd
 from ..errors import BadValue, Parameter
 from ..io import store
 from ..kernels.arrays import Floats
-from ..kernels.blocks import Rows, is_native, map_runs, native_blocks, output_dtype, split
+from ..kernels.blocks import (
+    Rows,
+    is_native,
+    map_runs,
+    native,
+    native_blocks,
+    output_dtype,
+    split,
+)
 from ..kernels.loops import affine
 from ..kernels.products import Maps, mixed_into
 from ..kernels.threads import get_num_threads, parallel_map
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Adapter", "displacement", "length", "movement"]
+
+#: Rounding of a shift, as a part of the size of positions.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,7 +245,7 @@ class Adapter(OfBatches):
         return bool(result < np.finfo(dtype).max and squares < np.finfo(np.float32).max)
 
     def _moved(self, Z: Any, labels: Labels, out: np.ndarray) -> np.ndarray:
-        work = self._affine if self.anchors is None else self._mixture
+        work = self._affine if self._whole.all() else self._mixture
         if not work(Z, labels.codes, out):
             raise nonfinite_error(Z)
         return out
@@ -256,15 +267,29 @@ class Adapter(OfBatches):
         assert self.anchors is not None
         return Anchors(self.batches, self.batch, self.anchors)
 
+    @cached_property
+    def _whole(self) -> np.ndarray:
+        """(B,) batches whose rows differ by rounding only: any mixture of them is the first row."""
+        if self.anchors is None:
+            return np.ones(self.batches.size, bool)
+        begin, other = self.start[:-1], self.start[self.batch]
+        # Shifts are differences of positions, and have their rounding.
+        size = np.abs(self.anchors).max(1, initial=0.0) + np.abs(self.shift).max(1, initial=0.0)
+        limit = ROUNDING * np.maximum.reduceat(size, begin)[self.batch]
+        same = (np.abs(self.shift - self.shift[other]) <= limit[:, None]).all(1)
+        same &= (self.scale == self.scale[other]).all(1)
+        return np.asarray(np.logical_and.reduceat(same, begin))
+
     def _affine(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:
         """Move cells by the row of their batch; return whether all results are finite."""
         direct = is_native(out)
+        scale, shift = self.scale[self.start[:-1]], self.shift[self.start[:-1]]
 
         def part(rows: tuple[int, int]) -> bool:
             finite = True
             for lo, hi, block in native_blocks(Z, *rows):
                 piece = out[lo:hi] if direct else np.empty(block.shape, out.dtype)
-                finite &= affine(block, codes[lo:hi], self.scale, self.shift, piece)
+                finite &= affine(block, codes[lo:hi], scale, shift, piece)
                 if not direct:
                     out[lo:hi] = piece
             return finite
@@ -279,6 +304,13 @@ class Adapter(OfBatches):
 
         def run(b: int, rows: Rows) -> bool:
             centers, own = anchors.of_batch(b), anchors.own(b)
+            if self._whole[b]:
+                block = native(Z[rows])
+                moved, first = np.empty(block.shape, out.dtype), slice(own.start, own.start + 1)
+                row = np.zeros(len(block), codes.dtype)
+                finite = affine(block, row, self.scale[first], self.shift[first], moved)
+                out[rows] = moved
+                return finite
             u = self.scale[own] - 1.0
             v = self.shift[own] + u * anchors.origin[b]
             return mixed_into(Z, rows, centers, Maps.of(centers, u, v, float(bandwidth[b])), out)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,12 @@ class Sample:
 
     def of_batch(self, b: int) -> np.ndarray:
         """The cells of one batch."""
-        lo, hi = np.searchsorted(self.labels.codes, (b, b + 1))
-        return native(self.Z[self.rows[lo:hi]])
+        return native(self.Z[self.rows[self._start[b] : self._start[b + 1]]])
+
+    @cached_property
+    def _start(self) -> Ints:
+        """(B + 1,) the cells of batch b are ``start[b]`` to ``start[b + 1]``."""
+        return np.concatenate([[0], np.cumsum(self.n)])
 
     @classmethod
     def of(cls, Z: Any, rows: Ints, keys: np.ndarray, labels: Labels) -> Sample:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .compiled import compiled, read_only
+from .loops import add_rows
 
 __all__ = ["kmeans", "plus_plus"]
 
@@ -20,26 +21,27 @@ def kmeans(
     ``X`` is float32 and centred at the origin, so that squares do not cancel. Lloyd's rounds start from
     the rows that :func:`plus_plus` draws.
     """
-    doubles = X.astype(np.float64)
-    centers = doubles[plus_plus(X, weight, rng.random(k))]
+    doubles, columns = X.astype(np.float64), np.ascontiguousarray(X.T)
+    centers = doubles[_drawn(columns, weight, rng.random(k))]
     n, k = len(X), len(centers)
-    mass, total = np.zeros(k), np.zeros_like(centers)
+    mass = np.zeros(k)
     rounding = (ROUNDING * np.einsum("ij,ij->i", X, X)).astype(np.float32)
     # One buffer for all rounds: allocating it takes longer than the product.
-    scores = np.empty((n, k), np.float32)
-    near, before = np.empty(n, np.int64), np.full(n, -1)
+    scores = np.empty((k, n), np.float32)
+    near, before = np.empty(n, np.int32), np.full(n, -1, np.int32)
+    first, second = np.empty((2, n), np.float32)
     unsure = np.empty(n, np.int64)
     for _ in range(rounds):
         half = 0.5 * np.einsum("ij,ij->i", centers, centers)
-        np.matmul(X, centers.T.astype(np.float32), out=scores)
-        found = _nearest(scores, half.astype(np.float32), rounding, near, unsure)
+        np.matmul(centers.astype(np.float32), columns, out=scores)
+        found = _nearest(scores, half.astype(np.float32), rounding, near, first, second, unsure)
         if found:  # the rounding of scores would decide, and that differs after a turn
             again = unsure[:found]
             near[again] = (doubles[again] @ centers.T - half).argmax(1)
         if np.array_equal(near, before):
             break  # further rounds would change nothing
         before[:] = near
-        _add_rows(doubles, weight, near, mass, total)
+        mass, total = add_rows(doubles, weight, near, k)
         held = mass > 0  # a centre without weight keeps its position
         centers[held] = total[held] / mass[held, None]
     return np.asarray(centers[mass > 0])
@@ -50,9 +52,13 @@ def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarra
 
     There are fewer if ``X`` has fewer distinct rows.
     """
-    near, far = np.ones((2, len(X)), np.float32)
+    return _drawn(np.ascontiguousarray(X.T), weight, draws)
+
+
+def _drawn(columns: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Rows to start from, by the columns of ``X``: inner loops over rows use vector instructions."""
+    near, far = np.ones((2, columns.shape[1]), np.float32)
     chosen = np.empty(draws.size, np.int64)
-    columns = np.ascontiguousarray(X.T)  # inner loops over rows use vector instructions
     found = _plus_plus(read_only(columns), read_only(weight), read_only(draws), near, far, chosen)
     return chosen[:found]
 
@@ -68,12 +74,17 @@ def _plus_plus(
 ) -> int:
     d, n = columns.shape
     for count in range(draws.shape[0]):
-        total, last = 0.0, -1
-        for i in range(n):
-            part = weight[i] * near[i]
-            total += part
-            if part > 0.0:
-                last = i
+        s0 = s1 = s2 = s3 = 0.0  # in four parts: an addition waits for the one before
+        for i in range(0, n - 3, 4):
+            s0 += weight[i] * near[i]
+            s1 += weight[i + 1] * near[i + 1]
+            s2 += weight[i + 2] * near[i + 2]
+            s3 += weight[i + 3] * near[i + 3]
+        for i in range(n - n % 4, n):
+            s0 += weight[i] * near[i]
+        total, last = (s0 + s1) + (s2 + s3), n - 1
+        while last >= 0 and not weight[last] * near[last] > 0.0:
+            last -= 1
         if not total > 0.0:
             return count
         # The first row whose cumulative weight exceeds the draw, but never a row without weight.
@@ -85,7 +96,18 @@ def _plus_plus(
                 break
         chosen[count] = at
         far[:] = 0.0
-        for j in range(d):
+        for j in range(0, d - 3, 4):
+            x0, x1, x2, x3 = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+            c0, c1, c2, c3 = x0[at], x1[at], x2[at], x3[at]
+            for i in range(n):
+                g0, g1, g2, g3 = x0[i] - c0, x1[i] - c1, x2[i] - c2, x3[i] - c3
+                square = far[i]
+                square += g0 * g0
+                square += g1 * g1
+                square += g2 * g2
+                square += g3 * g3
+                far[i] = square
+        for j in range(d - d % 4, d):
             x, c = columns[j], columns[j, at]
             for i in range(n):
                 gap = x[i] - c
@@ -102,36 +124,31 @@ def _nearest(
     half: np.ndarray,
     rounding: np.ndarray,
     near: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
     unsure: np.ndarray,
 ) -> int:
-    """Write the nearest centre of each row, and the rows for which that is not sure; return their number."""
-    n, k = scores.shape
+    """Write the nearest centre of each row, and the rows for which that is not sure; return their number.
+
+    ``scores`` are (k, n), so that the inner loop over rows uses vector instructions.
+    """
+    k, n = scores.shape
+    for i in range(n):
+        first[i] = scores[0, i] - half[0]
+        second[i] = -np.inf
+        near[i] = 0
+    for j in range(1, k):
+        row, h, at = scores[j], half[j], np.int32(j)
+        for i in range(n):
+            # All loads come first, else the compiler takes one row at a time.
+            score, largest, second_largest, before = row[i] - h, first[i], second[i], near[i]
+            lower = largest if score > largest else score
+            second[i] = lower if lower > second_largest else second_largest
+            near[i] = at if score > largest else before
+            first[i] = score if score > largest else largest
     found = 0
     for i in range(n):
-        row = scores[i]
-        best, second, at = row[0] - half[0], np.float32(-np.inf), 0
-        for j in range(1, k):
-            score = row[j] - half[j]
-            if score > best:
-                best, second, at = score, best, j
-            elif score > second:
-                second = score
-        near[i] = at
-        if second > best - rounding[i]:
+        if second[i] > first[i] - rounding[i]:
             unsure[found] = i
             found += 1
     return found
-
-
-@compiled
-def _add_rows(
-    X: np.ndarray, weight: np.ndarray, near: np.ndarray, mass: np.ndarray, total: np.ndarray
-) -> None:
-    """Write the weight and the sum of the rows of each centre."""
-    mass[:] = 0.0
-    total[:] = 0.0
-    for i in range(X.shape[0]):
-        w, x, t = weight[i], X[i], total[near[i]]
-        mass[near[i]] += w
-        for j in range(x.shape[0]):
-            t[j] += w * x[j]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arrays import Floats
 from .compiled import compiled, read_only
 
-__all__ = ["add_sums", "affine", "first_rows"]
+__all__ = ["add_rows", "add_sums", "affine", "first_rows"]
 
 
 def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
@@ -46,6 +47,13 @@ def affine(
     Returns whether every result is finite. Checking here saves a second pass.
     """
     return _affine(read_only(Z), read_only(codes), read_only(scale), read_only(shift), out)
+
+
+def add_rows(X: Floats, weight: Floats, group: np.ndarray, n: int) -> tuple[Floats, Floats]:
+    """(n,) the weight of the rows of each group, and (n, d) their weighted sum."""
+    mass, total = np.empty(n), np.empty((n, X.shape[1]))
+    _add_rows(read_only(X), read_only(weight), read_only(group), mass, total)
+    return mass, total
 
 
 @compiled
@@ -138,3 +146,16 @@ def _affine(
             o[j] = s[j] * z[j] + t[j]
             finite &= abs(o[j]) < np.inf
     return finite
+
+
+@compiled
+def _add_rows(
+    X: np.ndarray, weight: np.ndarray, group: np.ndarray, mass: np.ndarray, total: np.ndarray
+) -> None:
+    mass[:] = 0.0
+    total[:] = 0.0
+    for i in range(X.shape[0]):
+        w, x, t = weight[i], X[i], total[group[i]]
+        mass[group[i]] += w
+        for j in range(x.shape[0]):
+            t[j] += w * x[j]

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from .arrays import Floats, Ints
 from .blocks import BLOCK_ROWS, Rows, blocks, is_native, native, output_dtype
+from .loops import add_sums
 
 __all__ = ["Adder", "Centers", "Maps", "mixed_into", "squared_distances", "sums_around"]
 
@@ -111,15 +112,13 @@ def _nearest(block: np.ndarray, centers: Centers, buffers: Buffers) -> Ints:
 def sums_around(Z: Any, rows: Rows, centers: Centers) -> tuple[Ints, Floats]:
     """(K,) numbers of cells nearest to each centre, and (2, K, d) sums of their deviations and squares."""
     K, d = centers.center.shape
-    n, sums = np.zeros(K, np.int64), np.zeros((2, K, d))
+    n, sums = np.zeros(K, np.int64), np.zeros((K, 2, d))
     buffers = Buffers(Z, rows, *centers.padded.shape)
-    add = Adder(BLOCK_ROWS, d)
     with np.errstate(all="ignore"):
         for _, block in buffers.blocks():
             near = _nearest(block, centers, buffers)
-            n += np.bincount(near, minlength=K)
-            sums += add(block, near, centers.center)
-    return n, sums
+            add_sums(block, near.astype(np.int32), centers.center, n, sums, BLOCK_ROWS)
+    return n, np.swapaxes(sums, 0, 1)
 
 
 class Adder:
@@ -155,7 +154,7 @@ class Maps:
     Attributes
     ----------
     u, v
-        (K, d), or (1, d) if they are equal for all centres; ``u`` is ``None`` if all are zero.
+        (K, d); ``u`` is ``None`` if all are zero.
     sharpness
         One over the bandwidth.
     soft
@@ -173,8 +172,6 @@ class Maps:
         """Maps of the centres of a batch, (K, d) each."""
         # If all cells of each population are equal the bandwidth is 0.
         sharpness = np.float32(1.0 / max(bandwidth, LEAST_BANDWIDTH))
-        if (u == u[0]).all() and (v == v[0]).all():
-            u, v = u[:1], v[:1]
         with np.errstate(over="ignore"):
             last = np.full((1, len(centers.center)), sharpness, np.float32)
             soft = np.concatenate([sharpness * centers.table, last])
@@ -201,15 +198,12 @@ def mixed_into(Z: Any, rows: Rows, centers: Centers, maps: Maps, out: np.ndarray
             x = centers.relative(block, buffers.x)
             gap = x[:m, :d] if kind == np.float32 else block - centers.origin
             result = displacement[:m]
-            if len(v) == 1:
-                result[...] = v if u is None else v + u * gap
-            else:
-                _weigh(x, centers, maps, buffers.score, m)
-                weight[:m] = buffers.score[:m]
-                np.matmul(weight, v, out=displacement)
-                if u is not None:
-                    result += np.multiply(np.matmul(weight, u, out=stretch)[:m], gap)
-                result /= (weight @ ones)[:m, None]
+            _weigh(x, centers, maps, buffers.score, m)
+            weight[:m] = buffers.score[:m]
+            np.matmul(weight, v, out=displacement)
+            if u is not None:
+                result += np.multiply(np.matmul(weight, u, out=stretch)[:m], gap)
+            result /= (weight @ ones)[:m, None]
             result += block
             moved = result.astype(out.dtype, copy=False)
             finite &= bool(np.isfinite(moved).all())

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
-from .meeting import TINY, exponents, mutual_weights, pull_weight, squares
+from ...kernels.matching import pull
+from .meeting import TINY, meet, pull_weight, squares
 from .sums import NONE, Sums
 
 __all__ = ["Support", "Turning", "principal_axes", "supported"]
@@ -94,7 +95,7 @@ class _Others(NamedTuple):
     centres: Floats  # (b, 1, K, d)
     share: Floats  # (b, 1, K) of the cells of the others; 0 where none is
     apart: Floats  # (b, K, K) distances of centres
-    absent: Floats  # (b, 1, 1, K) minus infinity where none is, else 0
+    absent: np.ndarray  # (b, K) where none is
     cells: Floats  # (b, 1, P) of the populations of the batch itself
     unit: float
 
@@ -133,7 +134,7 @@ def supported(
         centres[:, None].astype(np.float32),
         share[:, None].astype(np.float32),
         apart.astype(np.float32),
-        np.where(here, np.float32(0.0), np.float32(-np.inf))[:, None, None],
+        ~here,
         cells[:, None].astype(np.float32),
         unit,
     )
@@ -154,13 +155,12 @@ def supported(
 
 
 def _searched(y: Floats, others: _Others, temperatures: Floats) -> Floats:
-    """Positions (b, T, P, d) of copies, each shifted as its matched populations are pulled."""
+    """Shift positions (b, T, P, d) of copies, each as its matched populations are pulled."""
     for temperature in temperatures:
         _, own = _met(y, others, temperature)
-        pull = others.centres - own.mean
-        weight = own.mass * pull_weight(pull, others.unit * temperature / temperatures[-1])
-        shift = np.einsum("...k,...kd->...d", weight, pull)
-        y = y + (shift / np.maximum(weight.sum(-1), NONE)[..., None])[..., None, :]
+        unit = others.unit * temperature / temperatures[-1]
+        mass, total, flat = (part.reshape(-1, *part.shape[2:]) for part in (*own, y))
+        pull(mass, total, others.centres[:, 0], unit, NONE, flat)
     return y
 
 
@@ -181,11 +181,12 @@ def _meeting(y: Floats, others: _Others, temperature: float) -> Floats:
 
 def _met(y: Floats, others: _Others, temperature: float) -> tuple[Floats, Sums]:
     """(b, T, K) the cells that are nearest to each centre, and the sums of copies at the centres."""
-    L = exponents(y, others.centres, others.unit * temperature)
-    L += others.absent
-    W, present = mutual_weights(L, others.cells)
-    W *= others.cells[..., None]
-    return present, Sums(W.sum(-2), np.matmul(np.swapaxes(W, -1, -2), y))
+    flat, cells = y.reshape(-1, *y.shape[2:]), others.cells[:, 0]
+    found = meet(flat, others.centres[:, 0], cells, others.unit * temperature, others.absent)
+    present, mass, total = (
+        part.reshape(*y.shape[:2], *part.shape[1:]) for part in (found.present, *found.own)
+    )
+    return present, Sums(mass, total)
 
 
 #: Entries of an axis that are this near to its largest, as a part of it, count as equal to it.

@@ -20,29 +20,28 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...kernels import matching
 from ...kernels.arrays import Floats
-from .sums import NONE, Sums
+from ...kernels.loops import add_rows
+from .sums import NEGLIGIBLE, NONE, Sums
 
 __all__ = [
     "Goals",
     "Met",
     "Stack",
     "composition",
-    "exponents",
-    "mutual_weights",
+    "meet",
+    "nearest",
     "pull_weight",
-    "softmax",
     "spacing",
     "squares",
 ]
 
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
-#: Exponents of weights are at least this, by the bytes of a number: the squares of weights are then normal
-#: numbers, without which loops take twice as long.
+#: Exponents are at least this, by the bytes of a number: products of exponentials are then normal numbers,
+#: without which loops take twice as long.
 LOWEST = {4: -40.0, 8: -300.0}
-#: Sums of weights below this may be of such exponents only, and are computed again.
-UNSURE = {4: 1e-11, 8: 1e-110}
 #: A squared distance that is larger than the median by this factor counts as no larger.
 FAR = 16.0
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
@@ -54,7 +53,9 @@ class Met(NamedTuple):
     """The batches of a stack at the centres."""
 
     weight: Floats  # (b, P, K)
+    held: Floats  # (b, P, K) cells of each population by these weights
     own: Sums  # (b, K), (b, K, d)
+    present: Floats  # (b, K) the cells that each centre is nearest to, softly
     nearest: np.ndarray  # (b, P) the centre that is nearest to each population
 
 
@@ -96,14 +97,8 @@ class Stack:
 
     def by_group(self, y: Floats, group: np.ndarray, n_groups: int, part: np.ndarray) -> Sums:
         """Sums of populations at ``y`` (b, P, d) by group (b, P), of the batches ``part`` (b,)."""
-        flat, n = group.ravel(), (self.cells * part[:, None]).ravel()
-        weighted = n[:, None] * y.reshape(n.size, -1)
-        order = np.argsort(flat, kind="stable")
-        found, start = np.unique(flat[order], return_index=True)
-        total = np.zeros((n_groups, y.shape[2]))
-        total[found] = np.add.reduceat(weighted[order], start)
-        mass: Floats = np.bincount(flat, weights=n, minlength=n_groups).astype(np.float64)
-        return Sums(mass, total)
+        n = (self.cells * part[:, None]).ravel()
+        return Sums(*add_rows(y.reshape(n.size, -1), n, group.ravel(), n_groups))
 
     def second_moments(self, y: Floats, part: np.ndarray) -> tuple[float, Floats, Floats]:
         """Cells, sum of positions, and squares (d, d) about the means of batches, of those in ``part``."""
@@ -116,7 +111,7 @@ class Stack:
     ) -> tuple[Floats, Floats, float]:
         """(d, d) sums of squares about the nearest centre and about the mean of the batch; their cells."""
         n, d = (self.cells * part[:, None]).ravel(), y.shape[2]
-        about = y - centres[squares(y, centres).argmin(2)]
+        about = y - centres[nearest(y, centres)]
         spread = y - np.einsum("bp,bpd->bd", self.share, y)[:, None]
         within, between = (
             flat.T @ (n[:, None] * flat) for flat in (about.reshape(-1, d), spread.reshape(-1, d))
@@ -136,12 +131,12 @@ class Stack:
 
     def nearest(self, y: Floats, centres: Floats, part: np.ndarray) -> Sums:
         """Sums of the populations nearest to each centre (K, d): a step of k-means."""
-        return self.by_group(y, squares(y, centres).argmin(2), len(centres), part)
+        return self.by_group(y, nearest(y, centres), len(centres), part)
 
     def counts(self, y: Floats, centres: Floats) -> Floats:
         """(b, K) cells of the populations nearest to each centre."""
-        nearest, K = squares(y, centres).argmin(2), len(centres)
-        flat = nearest + K * np.arange(len(y))[:, None]
+        K = len(centres)
+        flat = nearest(y, centres) + K * np.arange(len(y))[:, None]
         found = np.bincount(flat.ravel(), weights=self.cells.ravel(), minlength=K * len(y))
         return found.astype(np.float64).reshape(len(y), K)
 
@@ -150,31 +145,26 @@ class Stack:
 
         Batches that are not ``part`` (b,) of the consensus count nothing.
         """
-        L = exponents(y, centres, width)
-        weight, _ = mutual_weights(L, self.cells)
-        weight *= part[:, None, None]
-        H = weight * self.cells[..., None]
-        own = Sums(H.sum(1), np.matmul(np.swapaxes(H, 1, 2), y))
-        return Met(weight, own, L.argmax(2))
+        met = meet(y, centres[None], self.cells, width)
+        if not part.all():
+            for array in (met.weight, met.held, *met.own):
+                array[~part] = 0.0
+        return met
 
-    def goals(self, y: Floats, met: Met, all_sums: Sums, unit: float) -> Goals:
-        """Goals of batches whose populations are at ``y``; pulls as long as ``unit`` squared count less."""
-        own, rest = met.own, all_sums.without(met.own)
-        there = (own.mass > NONE) & (rest.mass > 0)
-        mine, others = np.where(there, own.mass, 1.0), np.where(there, rest.mass, 1.0)
-        share = np.where(there, others / (mine + others), 0.0)
-        A = np.swapaxes(met.weight * self.cells[..., None], 1, 2) / mine[..., None]
-        A *= there[..., None]
-        m = own.total / mine[..., None]
-        pull = np.where(there[..., None], rest.total / others[..., None] - m, 0.0)
-        spread = np.where(self.cells > 0, self.variance / np.maximum(self.cells, 1.0), 0.0)
-        noise = np.matmul(A * spread[:, None], np.swapaxes(A, 1, 2))
-        ratio = np.sqrt(mine / others)
-        noise *= (share[..., None] * share[:, None]) * (1.0 + ratio[..., None] * ratio[:, None])
-        weight = own.mass * share * pull_weight(pull, unit)
-        place = np.matmul(A, self.x)
-        displaced = np.where(there[..., None], m - place, 0.0)
-        return Goals(weight, displaced + share[..., None] * pull, noise, place)
+    def goals(
+        self, y: Floats, met: Met, all_sums: Sums, unit: float, moved: Floats | None = None
+    ) -> Goals:
+        """Goals of batches whose populations are at ``y``; pulls as long as ``unit`` squared count less.
+
+        ``moved`` (b, 1, d) is their displacement, if it is the same for all populations of a batch.
+        """
+        cells = np.swapaxes(met.held, 1, 2)
+        noise = np.matmul(cells, met.weight)
+        mass, total = met.own
+        place = np.matmul(cells, self.x) if moved is None else total - mass[..., None] * moved
+        limits = self.variance, unit, NONE, NEGLIGIBLE
+        weight, goal = matching.goals((mass, total), all_sums, place, noise, limits)
+        return Goals(weight, goal, noise, place)
 
 
 def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
@@ -193,45 +183,32 @@ def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:
     return found
 
 
-def exponents(y: Floats, centres: Floats, width: float) -> Floats:
-    r"""(..., P, K) :math:`-D_{pk}/\tau` of populations at ``y`` (..., P, d) and centres (..., K, d)."""
-    L = squares(y, centres)
-    L *= -1.0 / width
-    return L
+def meet(
+    y: Floats, centres: Floats, cells: Floats, width: float, absent: np.ndarray | None = None
+) -> Met:
+    """Weights :math:`W_{pk}` of populations at ``y`` (b, P, d), and their sums.
 
-
-def mutual_weights(L: Floats, cells: Floats) -> tuple[Floats, Floats]:
-    """(..., P, K) the weights :math:`W_{pk}`, and (..., K) the cells that each centre is nearest to, softly.
-
-    For :func:`exponents` ``L`` (..., P, K), minus infinity where there is no centre, and ``cells`` (..., P).
-    Both softmaxes take one exponential, because it is what takes the time.
+    ``centres`` (a, K, d) and ``cells`` (c, P) are each for as many of the b batches in order. With ``absent``
+    (a, K), which tells where there is no centre, the nearest centres are not looked for.
     """
-    top = L.max(-1, keepdims=True)
-    np.copyto(top, 0.0, where=np.isinf(top))
-    E = L - top
-    np.maximum(E, LOWEST[E.itemsize], out=E)
-    np.exp(E, out=E)
-    each = 1.0 / np.maximum(E.sum(-1), 1.0)  # below 1 only without any centre
-    with np.errstate(divide="ignore"):  # padding has no cells
-        reach = np.log(cells) + top[..., 0]
-    reach -= reach.max(-1, keepdims=True)
-    by_cells = np.exp(reach)
-    column = np.matmul(by_cells[..., None, :], E)
-    present = np.matmul((cells * each)[..., None, :], E)
-    W = np.square(E)
-    W *= (each * by_cells)[..., None]
-    W /= np.maximum(column, np.finfo(E.dtype).tiny)
-    # Where the populations that a centre is nearest to are far from all centres, but others are not.
-    lost = ((column < UNSURE[E.itemsize]) & (present > NONE))[..., 0, :]
-    if lost.any():
-        columns = [np.swapaxes(part, -1, -2)[lost] for part in (L, E)]
-        with np.errstate(divide="ignore"):
-            own, one = (
-                np.broadcast_to(part[..., None, :], (*lost.shape, part.shape[-1]))[lost]
-                for part in (np.log(cells), each)
-            )
-        np.swapaxes(W, -1, -2)[lost] = softmax(columns[0] + own, -1) * columns[1] * one
-    return W, present[..., 0, :]
+    groups, K, d = centres.shape
+    both = np.empty((2, *y.shape[:2], K), y.dtype)
+    if groups == 1:
+        np.matmul(y, centres[0].T, out=both[0])
+    else:  # one product for all that share their centres
+        products = both[0].reshape(groups, -1, K)
+        np.matmul(y.reshape(groups, -1, d), np.swapaxes(centres, 1, 2), out=products)
+    squared = np.einsum("akd,akd->ak", centres, centres)
+    if absent is not None:
+        squared[absent] = np.inf
+    lengths = np.einsum("bpd,bpd->bp", y, y)
+    at = matching.exponents(
+        both, lengths, squared, cells, width, LOWEST[y.itemsize], absent is None
+    )
+    np.exp(both, out=both)
+    mass, present = matching.weights(both, cells)
+    total = np.matmul(np.swapaxes(both[1], 1, 2), y)
+    return Met(*both, Sums(mass, total), present, at)
 
 
 def pull_weight(pull: Floats, unit: float) -> Floats:
@@ -255,6 +232,13 @@ def spacing(centres: Floats) -> float:
     return found or 1.0
 
 
+def nearest(y: Floats, centres: Floats) -> np.ndarray:
+    """(b, P) the centre (K, d) that is nearest to each population at ``y`` (b, P, d)."""
+    score = np.matmul(y, centres.T)
+    score -= 0.5 * np.einsum("kd,kd->k", centres, centres)
+    return np.asarray(score.argmax(2))
+
+
 def squares(a: Floats, b: Floats) -> Floats:
     """(..., n, m) squared distances between rows that are centred at the origin."""
     # scipy's cdist takes no stacks: 2 to 5 times as long for 3 to 32 batches of 30 to 400, no more exact.
@@ -264,13 +248,3 @@ def squares(a: Floats, b: Floats) -> Floats:
     D += np.einsum("...pd,...pd->...p", b, b)[..., None, :]
     np.maximum(D, 0.0, out=D)
     return D
-
-
-def softmax(L: Floats, axis: int) -> Floats:
-    """Softmax along an axis; zeros where all values are minus infinity."""
-    # scipy's gives NaN there, and takes 0.9 to 1.9 times as long (1.2 on average of stacks as above).
-    top = L.max(axis, keepdims=True)
-    np.copyto(top, 0.0, where=np.isinf(top))
-    E: Floats = np.exp(L - top)
-    E /= np.maximum(E.sum(axis, keepdims=True), TINY)
-    return E

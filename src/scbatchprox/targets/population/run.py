@@ -86,7 +86,7 @@ class Run:
     start, shift
         (B, d) displacements of whole batches: where the identity term pulls them to, and now.
     fields
-        For each stack, (b, P, d) what its populations move beyond that.
+        For each stack, (b, P, d) what its populations move beyond that; (b, 1, d) zeros until they do.
     matched, agreement
         (B,) part of each batch that met others in the last round, and the agreement of its centres.
     rounds
@@ -111,14 +111,14 @@ class Run:
         # distant batch to zero in every round, the batch would lose the others again.
         n = batches.n_cells[:, None]
         self.start = self.shift * (n / (n + strengths.prior))
-        self.fields = [np.zeros_like(stack.x) for stack in batches.stacks]
+        self.fields = [np.zeros((len(stack.x), 1, d)) for stack in batches.stacks]
         self.matched, self.agreement = np.zeros(B), np.zeros(B)
         self.rounds: list[Floats] = []
         self._untold = False
 
     @property
     def displacements(self) -> list[Floats]:
-        """For each stack, (b, P, d) displacements of populations."""
+        """For each stack, (b, P, d) displacements of populations, or (b, 1, d) of all of a batch."""
         parts = zip(self.batches.in_stacks(self.shift), self.fields, strict=True)
         return [shift[:, None] + v for shift, v in parts]
 
@@ -136,7 +136,9 @@ class Run:
     @property
     def displacement(self) -> Floats:
         """(P, d) displacements of all populations."""
-        return np.asarray(self.batches.by_population(self.displacements))
+        parts = zip(self.displacements, self.batches.stacks, strict=True)
+        full = [np.broadcast_to(moved, stack.x.shape) for moved, stack in parts]
+        return np.asarray(self.batches.by_population(full))
 
     def trace(self, size: float) -> Trace:
         """The rounds so far; ``size`` is the unit of lengths."""
@@ -337,8 +339,13 @@ class Run:
         return np.minimum(limit, NEARLY * most)
 
     def _goals(self, found: _AtCentres, width: float) -> list[Goals]:
-        parts = zip(self.batches.stacks, found.positions, found.met, strict=True)
-        return [stack.goals(y, met, found.sums, width) for stack, y, met in parts]
+        parts = zip(
+            self.batches.stacks, found.positions, found.met, self.displacements, strict=True
+        )
+        return [
+            stack.goals(y, met, found.sums, width, moved if moved.shape[1] == 1 else None)
+            for stack, y, met, moved in parts
+        ]
 
     def _measure(self, goals: list[Goals]) -> None:
         """Remember how much of each batch is matched."""
@@ -381,7 +388,7 @@ class Run:
         if not self._untold:
             return np.zeros(0)
         squared = sum(
-            float(np.einsum("bp,bpd,bpd->", stack.cells, moved, moved, optimize=True))
+            float((stack.cells * np.einsum("bpd,bpd->bp", moved, moved)).sum())
             for stack, moved in zip(self.batches.stacks, self.displacements, strict=True)
         )
         return np.array([self.active.size, self.matched.sum(), self.agreement.sum(), squared])

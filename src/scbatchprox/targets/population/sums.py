@@ -10,7 +10,7 @@ import numpy as np
 
 from ...kernels.arrays import Floats
 
-__all__ = ["NONE", "Sums", "added"]
+__all__ = ["NEGLIGIBLE", "NONE", "Sums", "added"]
 
 #: Numbers of cells and weights below this count as zero, and no smaller number is divided by.
 NONE = 1e-9
