@@ -7,7 +7,7 @@ a line. :data:`OF_OBJECTS` are flags for options of targets and solvers, which t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from inspect import Parameter, signature
 from textwrap import fill, indent
@@ -26,6 +26,7 @@ __all__ = [
     "described",
     "options_of",
     "takes_options",
+    "with_parameters",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -182,11 +183,15 @@ def described(text: str | None) -> str:
     return (text or "").replace("{options}", indent("\n".join(lines), "    ").lstrip())
 
 
-def takes_options(function: Function) -> Function:
-    """Show the options of the method in the signature of a function that passes them on as ``**options``."""
+def with_parameters(function: Function, parameters: Iterable[Parameter]) -> Function:
+    """Give a function, whose last parameter is ``**options``, a signature with these in place of it."""
     signed = signature(function)
     *before, _ = signed.parameters.values()
-    kind = Parameter.KEYWORD_ONLY
-    own = [one.replace(kind=kind) for one in signature(Options).parameters.values()]
-    function.__signature__ = signed.replace(parameters=[*before, *own])  # type: ignore[attr-defined]
+    function.__signature__ = signed.replace(parameters=[*before, *parameters])  # type: ignore[attr-defined]
     return function
+
+
+def takes_options(function: Function) -> Function:
+    """Show the options of the method in the signature of a function that passes them on as ``**options``."""
+    own = signature(Options).parameters.values()
+    return with_parameters(function, [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own])
