@@ -110,10 +110,24 @@ def test_results_that_overflow_leave_the_callers_array(c, out):
 
 
 def test_cells_too_far_from_populations_leave_the_callers_array():
+    rng = np.random.default_rng(0)
+    kind, batch = rng.integers(0, 6, 1600), np.repeat([0, 1], 800)
+    Z = 12.0 * np.eye(6, 8)[kind] + rng.normal(size=(1600, 8))
+    # Types differ in their shifts, so cells move by the populations that they are near to.
+    Z[batch == 1] += 2.0 + rng.normal(size=(6, 8))[kind[batch == 1]]
+    model = BatchProx(target="population").fit(Z, batch=batch)
+    assert (model.evidence_.removed > 0).all()
+    assert np.ptp(model.transform(Z, batch) - Z, axis=0).max() > 1.0
+    _too_large(Z, batch, model)
+
+
+def test_a_batch_that_is_shifted_has_no_cell_too_far():
     Z, batch, _ = shifted_cells(0)
     model = BatchProx(target="population").fit(Z, batch=batch)
     assert (model.evidence_.removed > 0).all()
-    _too_large(Z, batch, model)
+    far = np.flatnonzero(batch == 0)[0]
+    Z[far] = 0.5 * np.finfo(Z.dtype).max
+    np.testing.assert_array_equal(model.transform(Z, batch)[far], Z[far])
 
 
 def test_masked_values_are_not_read(c):
