@@ -116,7 +116,7 @@ def test_files_named_in_contributing_exist():
         ("src/scbatchprox/targets/method.py", ["TARGETS"]),
         ("src/scbatchprox/core/target.py", ["class TargetRule(Protocol)"]),
         ("src/scbatchprox/core/solvers/__init__.py", ["SOLVERS"]),
-        ("src/scbatchprox/core/solvers/solution.py", ["class Solver("]),
+        ("src/scbatchprox/core/problem.py", ["class Solver("]),
         ("src/scbatchprox/io/formats/__init__.py", ["SUFFIXES", "class CellFile"]),
         ("src/scbatchprox/io/atomic.py", ["def replacing"]),
         ("research/baselines/methods.py", ["METHODS"]),

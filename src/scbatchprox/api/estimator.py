@@ -133,8 +133,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any, batch: Any = None, *, out: np.ndarray | None = None) -> np.ndarray:
         """Refine cells of fitted batches; the result is written to ``out``, which may be ``X``."""
-        Z, adapter = self._checked(X)
-        return like(adapter.apply(Z, lazy.in_memory(batch), out=out), X if out is None else out)
+        return self._mapped("apply", X, batch, out)
 
     def fit_transform(
         self,
@@ -153,8 +152,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self, X: Any, batch: Any = None, *, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the unrefined positions of refined cells."""
-        Z, adapter = self._checked(X)
-        return like(adapter.inverse(Z, lazy.in_memory(batch), out=out), X if out is None else out)
+        return self._mapped("inverse", X, batch, out)
 
     def fit_cells(
         self, cells: Cells, population: Labels | None = None, visited: Visited | None = None
@@ -467,11 +465,12 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             f"fit anew (", Parameter("policy='refit'"), ").",
         )  # fmt: skip
 
-    def _checked(self, X: Any) -> tuple[Any, Adapter | lazy.LazyAdapter]:
+    def _mapped(self, verb: str, X: Any, batch: Any, out: np.ndarray | None) -> np.ndarray:
         check_is_fitted(self)
         Z = lazy.check_cells(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        return Z, lazy.adapter_for(Z, self.adapter_)
+        work = getattr(lazy.adapter_for(Z, self.adapter_), verb)
+        return like(work(Z, lazy.in_memory(batch), out=out), X if out is None else out)
 
     @property
     def _previous(self) -> Fit | None:

@@ -108,10 +108,7 @@ class Adapter(OfBatches):
                 )
             if (np.asarray(self.bandwidth) < 0).any():
                 raise BadValue("Expected a bandwidth >= 0, found a negative one.")
-        for name in ("scale", "shift", "anchors", "bandwidth"):
-            entries = getattr(self, name)
-            if entries is not None and not np.isfinite(entries).all():
-                raise BadValue(f"Expected finite {name}, found NaN or infinity.")
+        self._check_finite("scale", "shift", "anchors", "bandwidth")
 
     @classmethod
     def per_batch(cls, batches: Any, scale: Floats, shift: Floats) -> Adapter:

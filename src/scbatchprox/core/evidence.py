@@ -211,15 +211,12 @@ class Evidence(Facts):
         """Return the evidence on the batches of both, which must not share any."""
         if not (self.batches.size and other.batches.size):
             return self if self.batches.size else other
-        batches = union(self.batches, other.batches)
-        order = np.argsort(
-            np.concatenate([np.searchsorted(batches, part.batches) for part in (self, other)])
-        )
+        union(self.batches, other.batches)  # labels of another type are an error
         both = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])[order]
-            for name in [*self.numbers(), "decision"]
+            name: np.concatenate([mine, vars(other)[name]]) for name, mine in vars(self).items()
         }
-        return Evidence(batches, **both)
+        order = np.argsort(both["batches"])
+        return Evidence(**{name: values[order] for name, values in both.items()})
 
     def frame(self) -> pd.DataFrame:
         """Return the evidence as a table with one line per batch, decisions in words."""

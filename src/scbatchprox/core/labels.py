@@ -277,6 +277,12 @@ class OfBatches(Facts):
                 f"found the batches {some_of(batch.tolist())}."
             )
 
+    def _check_finite(self, *names: str) -> None:
+        for name in names:
+            values = getattr(self, name)
+            if values is not None and not np.isfinite(values).all():
+                raise BadValue(f"Expected finite {name}, found NaN or infinity.")
+
     @cached_property
     def start(self) -> Ints:
         """(B + 1,) the rows of batch b are ``start[b]`` to ``start[b + 1]``."""

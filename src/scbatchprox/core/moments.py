@@ -130,10 +130,7 @@ class Moments(OfBatches):
             raise BadValue(f"Expected anchors of shape {(R, d)}, found {self.anchors.shape}.")
         if (self.n < 0).any() or (self.m2 < 0).any():
             raise BadValue("Expected n and m2 >= 0, found negative ones.")
-        for name in ("mean", "m2", "anchors"):
-            values = getattr(self, name)
-            if values is not None and not np.isfinite(values).all():
-                raise BadValue(f"Expected finite {name}, found NaN or infinity.")
+        self._check_finite("mean", "m2", "anchors")
 
     @classmethod
     def per_batch(cls, batches: Any, n: Ints, mean: Floats, m2: Floats) -> Moments:
@@ -196,8 +193,10 @@ class Moments(OfBatches):
     @property
     def by_batch(self) -> Moments:
         """Moments of whole batches."""
-        if self.one_each and self.anchors is None:
-            return self
+        return self if self.one_each and self.anchors is None else self._whole
+
+    @cached_property
+    def _whole(self) -> Moments:
         if self.one_each:
             return Moments.per_batch(self.batches, self.n, self.mean, self.m2)
         at = self.start[:-1]

@@ -1,4 +1,4 @@
-r"""The objective that the solvers minimise, as a function of moments.
+r"""What a solver gets and returns: a problem, and its solution. The objective is a function of moments.
 
 For a batch and a coordinate let :math:`m = \hat\mu_b` be the mean, :math:`u = \gamma - 1` the stretch and
 :math:`v = \gamma m + \beta - m` the displacement of the mean. The mean squared distance to the target is
@@ -8,17 +8,21 @@ The identity is :math:`u = v = 0`, so a batch that is on target does not move at
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from ..kernels.arrays import Floats, Ints
+from ..progress import Progress, silent
+from .evidence import Rounds, Trace
+from .labels import Labels
 from .moments import Moments
-from .shown import Facts
+from .shown import Facts, count
 from .target import Target, Weights
 
-__all__ = ["Problem", "Rows"]
+__all__ = ["History", "Problem", "Rows", "Solution", "Solver", "Visited"]
 
 
 class Rows(NamedTuple):
@@ -200,3 +204,127 @@ class Response(NamedTuple):
     def trace(self) -> Floats:
         """Sum of the two eigenvalues, both non-negative."""
         return self.uu + self.vv
+
+
+#: For a solver that visits cells: the embedding, its labels, and what is called after every round.
+Visited = tuple[Any, Labels] | tuple[Any, Labels, Progress]
+
+#: A run has converged if its last round changed the adapter by less than this part of the total change.
+CONVERGED = 1e-6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class History(Rounds):
+    r"""One entry per round, starting with the identity.
+
+    Attributes
+    ----------
+    round
+        0, 1, 2, ...; infinity for the fixed point.
+    objective
+        The centralised objective :math:`F(\Theta)`.
+    distance
+        Root mean squared distance of a cell to its target.
+    step
+        :math:`\lVert \Theta_t - \Theta_{t-1} \rVert_F`; zero for the identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]] * 10)
+    >>> batch = ["a", "a", "b", "b"] * 10
+    >>> from scbatchprox import BatchProx
+    >>> history = BatchProx(target="moment", rounds=2).fit(Z, batch=batch).history_
+    >>> history.frame()["round"].tolist()
+    [0.0, 1.0, 2.0]
+    >>> bool(history.distance[-1] < history.distance[0])
+    True
+    """
+
+    objective: Floats
+    distance: Floats
+    step: Floats
+
+    def _ended(self) -> str:
+        distance = f"distance to the target {self.distance[0]:.3g} to {self.distance[-1]:.3g}"
+        last = self.round[-1]
+        return f"{'the fixed point' if np.isinf(last) else count(int(last), 'round')}, {distance}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Facts):
+    """Fitted rows of the adapter.
+
+    Attributes
+    ----------
+    scale, shift
+        (B, d) each.
+    history
+        Per round: of a solver, or the trace of a registration.
+    converged
+        Whether another round would change the adapter by less than one part in a million. ``False`` is
+        not a failure: few rounds keep the refinement conservative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Z = np.array([[0.0], [2.0], [5.0], [7.0]])
+    >>> batch = ["a", "a", "b", "b"]
+    >>> from scbatchprox import Exact, Moments, MomentTarget, Problem, Weights
+    >>> moments = Moments.of(Z, batch)
+    >>> problem = Problem.of(moments, MomentTarget()(moments), Weights())
+    >>> solution = Exact().solve(problem, rounds=3)
+    >>> solution.scale.shape, solution.converged
+    ((2, 1), False)
+    """
+
+    scale: Floats
+    shift: Floats
+    history: History | Trace
+    converged: bool
+
+    def _facts(self) -> str:
+        ended = "converged" if self.converged else "not converged"
+        rows, coordinates = self.scale.shape
+        size = f"{count(rows, 'row')}, {count(coordinates, 'coordinate')}"
+        return f"{size}; {self.history._facts()}, {ended}"
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        path: Iterable[tuple[float, Rows]],
+        converged: bool | None = None,
+    ) -> Solution:
+        """Return the last adapter of a path that starts at the identity; no other one is kept."""
+        told: list[tuple[float, ...]] = []
+        scale, shift = problem.scale_shift(problem.identity())
+        for number, rows in path:
+            last_scale, last_shift = scale, shift
+            scale, shift = problem.scale_shift(rows)
+            step = np.sqrt(((scale - last_scale) ** 2 + (shift - last_shift) ** 2).sum())
+            distance = np.sqrt(problem.share @ problem.distance(rows).sum(1))
+            told.append((number, problem.objective(rows), distance, step))
+        history = History(*(np.array(numbers, float) for numbers in zip(*told, strict=True)))
+        if converged is None:
+            change = float(np.sqrt(((scale - 1.0) ** 2 + shift**2).sum()))
+            converged = bool(history.step.size > 1 and history.step[-1] <= CONVERGED * change)
+        return cls(scale, shift, history, converged)
+
+
+class Solver(Protocol):
+    """The interface of solvers, which fit adapter rows to a problem."""
+
+    #: Whether the solver visits the cells again, so that they must be in memory.
+    needs_cells: ClassVar[bool]
+
+    def solve(
+        self,
+        problem: Problem,
+        rounds: int | None,
+        Z: Any = None,
+        labels: Labels | None = None,
+        progress: Progress = silent,
+    ) -> Solution:
+        """Run ``rounds`` rounds (``None``: the fixed point). The rest is for solvers that need cells."""
+        ...

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...choices import Solvers
+from ..problem import History, Solution, Solver, Visited
 from .adam import Adam
 from .exact import Exact
-from .solution import History, Solution, Solver, Visited
 
 __all__ = ["SOLVERS", "Adam", "Exact", "History", "Solution", "Solver", "Visited"]
 

@@ -30,10 +30,9 @@ from ...kernels.threads import get_num_threads, parallel_map
 from ...progress import Progress, silent
 from ..checks import check_number, check_rounds
 from ..labels import Labels
-from ..problem import Problem, Rows
+from ..problem import Problem, Rows, Solution
 from ..sampling import Hasher
 from ..shown import Changed
-from .solution import Solution
 
 __all__ = ["Adam"]
 

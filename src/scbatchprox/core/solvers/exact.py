@@ -23,8 +23,7 @@ import numpy as np
 from ...progress import Progress, silent
 from ..checks import check_rounds
 from ..labels import Labels
-from ..problem import Problem, Response, Rows
-from .solution import Solution
+from ..problem import Problem, Response, Rows, Solution
 
 __all__ = ["Exact"]
 
