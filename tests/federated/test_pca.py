@@ -99,12 +99,6 @@ class TestEquality:
         gap = np.abs(np.abs(scores(cells, found)) - np.abs(Z)) / Z.std(0)
         assert gap.max() < 1e-8
 
-    def test_chosen_genes(self, cells):
-        names = GENES[[30, 3, 12, 60, 61, 62, 63, 80]]
-        found = fitted(sites(cells, 3), chosen=names)[0].upstream
-        assert found.genes[found.used].tolist() == sorted(names, key=GENES.tolist().index)
-        assert_equal(found, central(cells, found.used), cells)
-
     def test_a_site_with_one_batch(self, cells):
         parts = [cells[cells.obs["batch"] == name].copy() for name in BATCHES]
         found = fitted(parts)[0]
@@ -179,11 +173,11 @@ class TestRefused:
     def test_fewer_cells_at_the_other_sites_than_genes(self, cells):
         parts = [part[:25].copy() for part in sites(cells, 3)]
         with pytest.raises(BadValue, match="found 50 cells of the other sites and 60 genes"):
-            fitted(parts, chosen=often(parts, 60))
+            fitted(parts, often(parts, 60), n_hvgs=60)
 
     def test_as_many_cells_as_genes_is_enough(self, cells):
         parts = [part[:25].copy() for part in sites(cells, 3)]
-        assert fitted(parts, chosen=often(parts, 50))[0].upstream.n_genes == 50
+        assert fitted(parts, often(parts, 50), n_hvgs=50)[0].upstream.n_genes == 50
 
     def test_a_gene_in_few_cells_of_the_other_sites(self, cells):
         """The site that has most of these cells could subtract its own."""
@@ -194,21 +188,15 @@ class TestRefused:
             X[rows[kept:], gene] = 0
             part.X = X.tocsr()
         assert (dense(parts[2])[:, gene] > 0).sum() > 20
-        options = {"chosen": [*often(parts, 12), GENES[gene]]}
+        names = np.array([*often(parts, 12), GENES[gene]])
         with pytest.raises(
             BadValue, match="at least 5 cells of other sites.*found 1 with fewer: 'gene30'"
         ):
-            fitted(parts, **options)
+            fitted(parts, names)
         X = parts[1].X.tolil()
         X[:, gene] = 0  # then there is nothing to reveal
         parts[1].X = X.tocsr()
-        assert fitted(parts, **options)[0].upstream.n_genes == 13
-
-    def test_a_chosen_gene_in_few_cells(self, cells):
-        few = GENES[np.asarray((cells.X > 0).sum(0)).ravel() < 20]
-        assert few.size == 4
-        with pytest.raises(BadValue, match="at least 20 cells of all sites, found 4 chosen ones"):
-            fitted(sites(cells, 3), chosen=[*GENES[:5], *GENES[6:10], *few])
+        assert fitted(parts, names)[0].upstream.n_genes == 13
 
     def test_missing_genes(self, cells):
         parts = sites(cells, 3)
@@ -221,9 +209,6 @@ class TestRefused:
         [
             ({"n_components": 40}, "n_components between 1 and 39"),
             ({"n_components": 0}, "n_components"),
-            ({"chosen": ["gene1", "other"]}, "n_components between 1 and 1"),
-            ({"chosen": [*GENES[:10], "other"]}, "1 are missing: 'other'"),
-            ({"chosen": ["gene1", "gene1"]}, "more than once"),
         ],
     )
     def test_bad_parameters_before_the_first_sum(self, cells, options, message):

@@ -98,15 +98,7 @@ def _composition(
 _PBMC4 = _composition(
     "pbmc4",
     (
-        "Cytotoxic T",
-        "CD4+ T",
-        "B",
-        "NK",
-        "CD14+ mono",
-        "CD16+ mono",
-        "DC",
-        "pDC",
-        "Megakaryocyte",
+        "Cytotoxic T", "CD4+ T", "B", "NK", "CD14+ mono", "CD16+ mono", "DC", "pDC", "Megakaryocyte",
         "Unassigned",
     ),
     {
@@ -116,35 +108,20 @@ _PBMC4 = _composition(
         "SmartSeq2": [193, 112, 79, 50, 60, 18, 0, 0, 14, 0],
     },
     (3222, 526, 3773, 526),
-)
+)  # fmt: skip
 
 _MHD6 = _composition(
     "mhd6",
     (
-        "Hindbrain glutamatergic",
-        "Mesenchyme",
-        "Dorsal hindbrain",
-        "Gliogenic progenitors",
-        "VZ progenitors",
-        "Caudal",
-        "Hindbrain roof plate",
-        "Neural crest",
-        "Hindbrain GABAergic",
-        "Early ectoderm",
-        "Proliferating VZ progenitors",
-        "Purkinje cells",
-        "Erythrocytes and erythrocyte progenitors",
-        "Anterior",
-        "Hindbrain",
-        "Endothelial cells",
-        "Sensory neuron",
-        "Extraembryonic endoderm",
-        "Endoderm",
+        "Hindbrain glutamatergic", "Mesenchyme", "Dorsal hindbrain", "Gliogenic progenitors",
+        "VZ progenitors", "Caudal", "Hindbrain roof plate", "Neural crest", "Hindbrain GABAergic",
+        "Early ectoderm", "Proliferating VZ progenitors", "Purkinje cells",
+        "Erythrocytes and erythrocyte progenitors", "Anterior", "Hindbrain", "Endothelial cells",
+        "Sensory neuron", "Extraembryonic endoderm", "Endoderm",
     ),
     {
         "e8.0_sce31053": [
-            *(0, 95, 1843, 0, 0, 1218, 1204, 452, 0, 748),
-            *(0, 0, 0, 695, 0, 0, 0, 342, 187),
+            0, 95, 1843, 0, 0, 1218, 1204, 452, 0, 748, 0, 0, 0, 695, 0, 0, 0, 342, 187,
         ],
         "e9.0_sce31053": [4, 1624, 0, 0, 0, 38, 0, 240, 0, 51, 0, 0, 0, 2, 0, 0, 639, 0, 0],
         "e10.0_sce31053": [62, 1825, 0, 0, 0, 0, 0, 240, 0, 0, 0, 0, 159, 0, 0, 0, 0, 0, 0],
@@ -153,7 +130,7 @@ _MHD6 = _composition(
         "E14_sce27998": [1089, 0, 0, 1739, 0, 0, 0, 0, 49, 0, 70, 0, 0, 0, 0, 0, 0, 0, 0],
     },
     (5496, 5103, 6606, 7725, 5460, 3730),
-)
+)  # fmt: skip
 
 _HPMS2 = _composition(
     "hpms2",

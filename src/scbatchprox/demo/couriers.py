@@ -11,10 +11,12 @@ from pathlib import Path
 from ..errors import BadValue
 from ..federated.flower.programs import end, free_port
 
-__all__ = ["couriers"]
+__all__ = ["PATIENCE", "couriers"]
 
-#: Seconds that the server has to start, and the processes to end.
-PATIENCE, END = "300", 60.0
+#: Seconds that sites wait for each other and for the server, which may start slowly on a busy machine.
+PATIENCE = "900"
+#: Seconds that the processes have to end.
+END = 60.0
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from ..federated.flower.programs import check_installed
 from ..federated.plan import MIN_CELLS, POPULATION
 from ..targets.population.dissolve import dissolved
 from .compositions import Composition
-from .couriers import couriers
+from .couriers import PATIENCE, couriers
 from .simulation import simulate
 
 __all__ = ["SITES", "central_fit", "run"]
@@ -31,8 +31,6 @@ SITES = ("east", "north", "south")
 COUNTS = ((180, 120, 60, 40), (140, 100, 90, 70), (60, 200, 80, 60),
           (70, 160, 120, 50), (200, 0, 100, 100), (160, 0, 140, 100))  # fmt: skip
 N_GENES, N_HVGS, N_COMPONENTS = 800, 400, 20
-#: Seconds that a site waits for the others.
-PATIENCE = "300"
 
 
 def run(out: Path, *, target: str = "population", flower: bool = False) -> dict[str, float]:

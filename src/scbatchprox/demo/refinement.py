@@ -32,7 +32,8 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     refine(adata, "batch", target="population", diagnose=False)
     seconds = time.perf_counter() - started
     refine(adata, "batch", target="population", diagnose=True)
-    f1, across, mixing = _scores(adata)
+    reps = {"before": "X_pca", "after": "X_pca_batchprox"}
+    scores = {name: _scores(adata, rep) for name, rep in reps.items()}
 
     print("How far each batch moved (root mean squared displacement of its cells):")
     movement = movement_of(adata)
@@ -43,11 +44,10 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
         "\nmacro-F1 of cell types (5 splits), the same for a batch that was left out (across), and batch "
         "mixing (iLISI, 0 to 1):"
     )
-    for name in f1:
-        f1_text = f"{f1[name].mean():.4f} ± {f1[name].std():.4f}"
-        print(
-            f"  {name:<7} macro-F1 {f1_text}   across {across[name]:.4f}   iLISI {mixing[name]:.3f}"
-        )
+    for name, found in scores.items():
+        f1_text = f"{found['macro_f1']:.4f} ± {found['macro_f1_sd']:.4f}"
+        across = f"across {found['lobo_f1']:.4f}   iLISI {found['ilisi']:.3f}"
+        print(f"  {name:<7} macro-F1 {f1_text}   {across}")
     print("\nDiagnosis of each batch:")
     for name, verdict in verdicts.items():
         print(f"  {name}: {verdict}")
@@ -57,35 +57,28 @@ def run(out: str | Path, *, data: str = "pbmc4", seed: int = 0) -> dict[str, flo
     adata.write_h5ad(refined, compression="gzip")
     print("Drawing a UMAP before and after ...")
     titles = [
-        f"{name} refinement\nmixing {mixing[name]:.2f},  macro-F1 {f1[name].mean():.2f},  "
-        f"across batches {across[name]:.2f}"
-        for name in f1
+        f"{name} refinement\nmixing {found['ilisi']:.2f},  macro-F1 {found['macro_f1']:.2f},  "
+        f"across batches {found['lobo_f1']:.2f}"
+        for name, found in scores.items()
     ]
     before_after(
         adata, label_key="cell_type", basis="umap", color=("batch", "cell type"), show=False,
         titles=(titles[0], titles[1]), seed=seed, save=picture,
     )  # fmt: skip
     print(f"wrote {refined}\nwrote {picture}")
-    return {
-        "macro_f1_before": float(f1["before"].mean()),
-        "macro_f1_after": float(f1["after"].mean()),
-        "lobo_f1_before": across["before"],
-        "lobo_f1_after": across["after"],
-        "ilisi_before": mixing["before"],
-        "ilisi_after": mixing["after"],
-        "seconds": seconds,
+    shown = ("macro_f1", "lobo_f1", "ilisi")
+    return {f"{score}_{name}": scores[name][score] for score in shown for name in reps} | {
+        "seconds": seconds
     }
 
 
-def _scores(adata: AnnData) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Macro-F1 of five splits, F1 across batches, and mixing; each before and after."""
-    cell_type, batch = adata.obs["cell_type"], adata.obs["batch"]
-    embeddings = {"before": adata.obsm["X_pca"], "after": adata.obsm["X_pca_batchprox"]}
-    return (
-        {
-            name: np.array([macro_f1(Z, cell_type, seed=split) for split in range(5)])
-            for name, Z in embeddings.items()
-        },
-        {name: leave_one_batch_out_f1(Z, cell_type, batch) for name, Z in embeddings.items()},
-        {name: ilisi(Z, batch) for name, Z in embeddings.items()},
-    )
+def _scores(adata: AnnData, rep: str) -> dict[str, float]:
+    """Macro-F1 of five splits, F1 across batches, and mixing, of an embedding."""
+    Z, cell_type, batch = adata.obsm[rep], adata.obs["cell_type"], adata.obs["batch"]
+    f1 = np.array([macro_f1(Z, cell_type, seed=split) for split in range(5)])
+    return {
+        "macro_f1": float(f1.mean()),
+        "macro_f1_sd": float(f1.std()),
+        "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
+        "ilisi": ilisi(Z, batch),
+    }

@@ -154,21 +154,6 @@ def genes(
         Only genes with a count in this many cells of all sites are chosen from.
     """
     check_positive("n_hvgs", n_hvgs)
-    n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
-    enough = sums.detected >= min_cells
-    if not enough.any():
-        raise BadValue(f"Expected genes with counts in at least {min_cells} cells, found none.")
-    some = GeneSums(sums.n_cells, sums.total[enough], sums.square[enough], sums.detected[enough])
-    table = variable_genes(some, n_hvgs).set_index(names[enough])
-    if len(table) <= n_hvgs:
-        table[FLAG] = True
-    return VariableGenes(names, n_sites, n_batches, sums, table)
-
-
-def gene_sums(
-    own: Counts, names: np.ndarray, add_up: AddUp, min_cells: int, progress: Progress
-) -> tuple[int, int, GeneSums]:
-    """The numbers of sites and batches, and the sums over all cells, one round."""
     names = gene_list(names)
     check_whole("min_cells", min_cells)
     require_all(names, own.genes)
@@ -181,10 +166,19 @@ def gene_sums(
 
     totals = add_up(Later(values, FORMAT)).floats()
     n_sites, n_cells, n_batches = _whole(totals[:3])
-    detected, total, square = totals[3:].reshape(3, -1)
     if not 1 <= n_sites <= n_batches <= n_cells:
         raise BadValue("Expected numbers of sites, batches and cells in the sum, found others.")
-    return n_sites, n_batches, GeneSums(n_cells, total, square, np.array(_whole(detected)))
+    known, total, square = totals[3:].reshape(3, -1)
+    detected = np.array(_whole(known))
+    enough = detected >= min_cells
+    if not enough.any():
+        raise BadValue(f"Expected genes with counts in at least {min_cells} cells, found none.")
+    some = GeneSums(n_cells, total[enough], square[enough], detected[enough])
+    table = variable_genes(some, n_hvgs).set_index(names[enough])
+    if len(table) <= n_hvgs:
+        table[FLAG] = True
+    sums = GeneSums(n_cells, total, square, detected)
+    return VariableGenes(names, n_sites, n_batches, sums, table)
 
 
 def _whole(values: Floats) -> list[int]:
@@ -228,7 +222,6 @@ def pca(
     *,
     n_components: int = N_COMPONENTS,
     n_hvgs: int = N_HVGS,
-    chosen: Iterable[str] | None = None,
     min_cells: int = MIN_CELLS,
     progress: Progress = silent,
 ) -> SharedPCA:
@@ -240,30 +233,22 @@ def pca(
         As of :func:`genes`.
     n_components
         Number of coordinates.
-    chosen
-        Genes of the list to use instead of the ``n_hvgs`` most variable ones.
     """
     names = gene_list(names)
-    fixed_choice = None if chosen is None else gene_list(chosen)
-    most = n_hvgs if fixed_choice is None else fixed_choice.size
-    if min(most, names.size) > MOST_GENES:
-        raise BadValue(f"Expected at most {MOST_GENES:,} genes for a PCA, found {most:,}.")
-    check_components(n_components, n_components + 1, min(most, names.size))
-    if fixed_choice is None:
-        found = genes(own, names, add_up, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
-        n_sites, n_batches, sums = found.n_sites, found.n_batches, found.sums
-        used: Ints = positions(found.chosen, names)
-    else:
-        used = np.sort(require_all(fixed_choice, names))
-        n_sites, n_batches, sums = gene_sums(own, names, add_up, min_cells, progress)
-        _check_detected(sums, names, used, min_cells)
+    most = min(n_hvgs, names.size)
+    if most > MOST_GENES:
+        raise BadValue(f"Expected at most {MOST_GENES:,} genes for a PCA, found {n_hvgs:,}.")
+    check_components(n_components, n_components + 1, most)
+    found = genes(own, names, add_up, n_hvgs=n_hvgs, min_cells=min_cells, progress=progress)
+    sums = found.sums
+    used: Ints = positions(found.chosen, names)
     _check_cells(sums.n_cells, used.size, "all")
     check_components(n_components, sums.n_cells, used.size)
-    total, products = _products(own, names, add_up, used, n_sites, sums, progress)
+    total, products = _products(own, found, used, add_up, progress)
     axes = principal_axes(sums.n_cells, total, products, n_components)
     upstream = PCAUpstream(names, sums.share, used, *axes)
     m2 = axes.variance * (sums.n_cells - 1)
-    return SharedPCA(upstream, Pooled(sums.n_cells, n_batches, np.zeros(n_components), m2))
+    return SharedPCA(upstream, Pooled(sums.n_cells, found.n_batches, np.zeros(n_components), m2))
 
 
 def check_published(mine: PCAUpstream, published: PCAUpstream) -> None:
@@ -307,15 +292,6 @@ def _check_others(elsewhere: Ints, genes: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def _check_detected(sums: GeneSums, names: np.ndarray, used: Ints, min_cells: int) -> None:
-    rare = used[sums.detected[used] < min_cells]
-    if rare.size:
-        raise BadValue(
-            f"Expected genes with counts in at least {min_cells} cells of all sites, found {rare.size:,} "
-            f"chosen ones with fewer: {some_of(names[rare])}."
-        )
-
-
 def products_format(n_cells: int) -> Fixed:
     """The finest 64-bit format for sums of products over all cells, whose range is known."""
     size = math.frexp(1.01 * LARGEST**2 * n_cells)[1]
@@ -323,16 +299,10 @@ def products_format(n_cells: int) -> Fixed:
 
 
 def _products(
-    own: Counts,
-    names: np.ndarray,
-    add_up: AddUp,
-    used: Ints,
-    n_sites: int,
-    sums: GeneSums,
-    progress: Progress,
+    own: Counts, found: VariableGenes, used: Ints, add_up: AddUp, progress: Progress
 ) -> tuple[Floats, Floats]:
     """(P,) sums over the cells of all sites, and the lower triangle (P, P) of their products, one round."""
-    n_cells = sums.n_cells
+    names, n_cells = found.names, found.sums.n_cells
     fixed = products_format(n_cells)
     lower = np.tri(used.size, dtype=bool)
     # Sites compute the choice of genes themselves. If one of them chose others, its products would be added
@@ -342,12 +312,12 @@ def _products(
     def values() -> Floats:
         _check_cells(max(n_cells - own.n_cells, 0), used.size, "the other")
         total, products, detected = cross_products(own, names, used, progress)
-        _check_others(sums.detected[used] - detected, names[used])
+        _check_others(found.sums.detected[used] - detected, names[used])
         head = [math.ldexp(digits, -fixed.fraction), own.n_cells]
         return np.concatenate([head, total, products[lower]])
 
     totals = add_up(Later(values, fixed)).floats()
-    if totals[0] != math.ldexp(n_sites * digits, -fixed.fraction):
+    if totals[0] != math.ldexp(found.n_sites * digits, -fixed.fraction):
         raise BadValue("Expected the same choice of genes at all sites, found different ones.")
     if totals[1] != n_cells:
         raise BadValue(

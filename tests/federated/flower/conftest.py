@@ -104,13 +104,7 @@ def write_certificates(folder):
     return folder
 
 
-COMMAND = """
-import typer
-from scbatchprox.cli.federated_flower import add
-app = typer.Typer(pretty_exceptions_enable=False)
-add(app)
-app()
-"""
+COMMAND = "from scbatchprox.cli import main; main()"
 # What the command does after its checks, which refuse root with TLS.
 CARRY = """
 import sys
@@ -149,7 +143,7 @@ class Loopback:
         return self.running[name]
 
     def command(self, name, *arguments):
-        return self.start(name, COMMAND, *arguments)
+        return self.start(name, COMMAND, "federated", *arguments)
 
     def site(self, name):
         for box in ("out", "in"):

@@ -6,10 +6,9 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from scbatchprox.cli.federated_flower import add
+from scbatchprox.cli.app import app
 from scbatchprox.federated.flower import programs, runs
 
 needs_flower = [
@@ -26,9 +25,7 @@ def pretended(monkeypatch):
 
 
 def run(*arguments, code=2):
-    app = typer.Typer(pretty_exceptions_enable=False)
-    add(app)
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    result = CliRunner().invoke(app, ["federated", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return " ".join(result.output.split())
 
