@@ -48,6 +48,16 @@ def test_nothing_is_cut_off_however_narrow(table):
     assert "…" not in text
 
 
+@pytest.mark.parametrize("width", [5, 10, 20])
+def test_names_are_whole_however_narrow(width):
+    index = pd.Index(["患者 donor one", "d2"], name="batch")
+    for values in ([0.5, 1e6], ["forget", "rollback to 2020-01-02"]):
+        text = "\n".join(printed(pd.DataFrame({"x": values}, index), width))
+        parts = ("0.500", "1,000,000.000") if values[0] == 0.5 else ("forget", "2020-01-02")
+        for part in (*index, *parts):
+            assert part in text
+
+
 def test_markup_and_commands_to_a_terminal_are_text():
     table = pd.DataFrame({"[red]x": ["[bold]a\x1b[2J"]}, index=pd.Index(["[b]"], name="n"))
     for width in (5, 100):

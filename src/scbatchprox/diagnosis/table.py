@@ -184,33 +184,20 @@ def diagnosis(
     movement = fit.adapter.movement(fit.moments).iloc[
         np.searchsorted(fit.moments.batches, labels.batches)
     ]
-    table = pd.DataFrame(
-        {
-            "n_cells": cells.labels.n,
-            "moved": movement["relative"].to_numpy(),
-            "scale_min": movement["scale_min"].to_numpy(),
-            "scale_max": movement["scale_max"].to_numpy(),
-            **numbers,
-            "neighbours_kept": _neighbours_kept(fit.adapter, some),
-        },
-        index=movement.index,
-    )
-    rule = fit.method.rule
-    verdicts = [
-        judge_batch(
+    table = movement[["relative", *SCALES]].rename(columns={"relative": "moved"})
+    table.insert(0, "n_cells", cells.labels.n)
+    table = table.assign(**numbers, neighbours_kept=_neighbours_kept(fit.adapter, some))
+    rule, verdicts, said = fit.method.rule, [], []
+    for row, decision in zip(table.to_dict("records"), found.decision.tolist(), strict=True):
+        verdict = judge_batch(
             row,
             None if math.isnan(row["evidence"]) else decision,
             settings=getattr(rule, "settings", DEFAULTS),
             by_moments=not rule.registers,
             n_batches=fit.moments.batches.size + fit.elsewhere[1],
         )
-        for row, decision in zip(table.to_dict("records"), found.decision.tolist(), strict=True)
-    ]
-    mover = mover_of(rule, is_own)
-    said = [
-        sentence(verdict, row, mover=mover)
-        for verdict, row in zip(verdicts, table.to_dict("records"), strict=True)
-    ]
+        verdicts.append(verdict)
+        said.append(sentence(verdict, row, mover=mover_of(rule, is_own)))
     table = table.assign(**verdict_columns(verdicts), verdict=said)
     return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
 

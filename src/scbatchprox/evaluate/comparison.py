@@ -117,10 +117,12 @@ def scores(
     }
 
 
-def neighbourhood_scores(Z: Any, batch: Any, cell_type: Any, before: Any) -> dict[str, float]:
+def neighbourhood_scores(
+    Z: Any, batch: Any, cell_type: Any, before: Any = None
+) -> dict[str, float]:
     """Return the scores of :func:`scores` that use neighbours and spread; they do not need scib-metrics."""
-    cells = Cells.of(Z, batch, cell_type)
-    return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS), embedding(before))
+    cells, first = Cells.of(Z, batch, cell_type), None if before is None else embedding(before)
+    return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS), first)
 
 
 def _by_neighbours(cells: Cells, near: Neighbours, before: Floats | None) -> dict[str, float]:

@@ -35,8 +35,8 @@ from ..diagnosis.verdict import COLUMNS as TEXTS
 from ..diagnosis.verdict import level_of
 from ..errors import BadValue, MissingExtra, Parameter
 from ..evaluate.cells import sample
-from ..evaluate.classification import f1_given_batch, leave_one_batch_out_f1
-from ..evaluate.mixing import mixing_within_types, over_correction
+from ..evaluate.classification import f1_given_batch
+from ..evaluate.comparison import neighbourhood_scores
 from ..io.model_file import checked, from_record, params_as_json
 from ..kernels.arrays import Floats, Ints
 from ..kernels.kmeans import kmeans
@@ -48,10 +48,7 @@ from ..targets.population.find import gathered, looked_at
 from ..upstream.base import digest
 from .source import Source
 
-__all__ = [
-    "AXES", "COLUMNS", "SCORES", "VIEWS", "Drawn", "Facts", "Scores", "chosen_rows", "chosen_view",
-    "gather", "placed", "reason_against", "recorded_fit", "recorded_table", "scored",
-]  # fmt: skip
+__all__ = ["COLUMNS", "SCORES", "Drawn", "Facts", "Scores", "gather"]
 
 #: Columns of a diagnosis: title, what it means, and how its numbers are written.
 COLUMNS: dict[str, tuple[str, str, str]] = {
@@ -168,8 +165,6 @@ class Facts:
         return self.drawn.batch.batches
 
 
-#: Ways to place cells in a picture; ``auto`` is the best that is there.
-VIEWS = tuple(Views)
 #: What the axes of a picture are.
 AXES = {
     "stored": "two UMAPs from the data, one made before and one made after",
@@ -200,7 +195,7 @@ def chosen_rows(labels: Labels, most: int, seed: int = 0) -> Ints:
 
 def chosen_view(view: str, stored: bool, n_cells: int) -> str:
     """Return ``stored``, ``umap`` or ``pca``; ``stored`` says whether the data have both UMAPs."""
-    one_of("view", view, VIEWS)
+    one_of("view", view, tuple(Views))
     if view == "pca" or stored:
         return "pca" if view == "pca" else "stored"
     there = find_spec("umap") is not None
@@ -245,12 +240,8 @@ def scored(
     batch, cell_type = batch.at(rows), cell_type.at(rows)
     first, second = (np.asarray(Z, np.float64)[known[rows]] for Z in (before, after))
     columns = {
-        name: {
-            "f1_given_batch": _f1_given_batch(Z, cell_type, batch, seed),
-            "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
-            "mixing_within_types": mixing_within_types(Z, batch, cell_type),
-            "over_correction": over_correction(Z, batch, cell_type),
-        }
+        name: {"f1_given_batch": _f1_given_batch(Z, cell_type, batch, seed)}
+        | neighbourhood_scores(Z, batch, cell_type)
         for name, Z in (("unrefined", first), ("refined", second))
     }
     return Scores(pd.DataFrame(columns).reindex(list(SCORES)), rows.size)

@@ -23,7 +23,6 @@ from ..diagnosis.kept import MEASURES, Kept, kept_names
 from ..diagnosis.table import DETAILS, worst_first
 from ..diagnosis.verdict import Level, clauses, judge_kept, verdicts_of, why
 from ..diagnosis.verdict import Verdict as Found
-from ..errors import MissingExtra
 from .contents import COLUMNS, SCORES, Facts, Scores
 from .pictures import DISTANCES, MOVES, RESET, moved_limit, scatter
 
@@ -310,7 +309,7 @@ def sortable(facts: Facts) -> dict[str, Any]:
     titles, formatters = {name: name for name in data}, {}
     for i, (name, (title, _, how)) in enumerate(_shown(table).items()):
         field = name if name in COLUMNS else f"kept{i}"  # not a name that comes from the data
-        data[field] = [_plain(x) for x in table[name]]
+        data[field] = [None if math.isnan(x) else float(x) for x in table[name]]
         titles[field], formatters[field] = title, _formatter(how)
     source = ColumnDataSource(data)
     # All columns of a diagnosis fit a page as wide as ours; columns to keep are further to the right.
@@ -353,23 +352,17 @@ def _formatter(how: str) -> Any:
     return NumberFormatter(format=formats[how], nan_format="–", null_format="–", text_align="right")
 
 
-def _plain(x: Any) -> float | None:
-    return None if math.isnan(x) else float(x)
-
-
 #: Parts of BokehJS that are used: plots, widgets and tables.
 COMPONENTS = ["bokeh", "bokeh-widgets", "bokeh-tables"]
 
 
 def page(facts: Facts) -> str:
     """Return the report as HTML. Everything that comes from data is escaped by the template."""
-    try:
-        from bokeh.embed import components
-        from bokeh.resources import Resources
-        from jinja2 import Environment
-        from markupsafe import Markup
-    except ImportError:
-        raise MissingExtra("bokeh to make a report with", "report") from None
+    from bokeh.embed import components
+    from bokeh.resources import Resources
+    from jinja2 import Environment
+    from markupsafe import Markup
+
     models = scatter(facts.drawn, facts.label_key) | sortable(facts)
     script, places = components(models, wrap_script=False)
     scripts = [*Resources(mode="inline", components=COMPONENTS).js_raw, script]
