@@ -26,8 +26,9 @@ def compiled(function: F) -> F:
     """Compile with numba on first use and cache the machine code on disk if possible.
 
     ``contract`` allows a fused multiply-add and nothing else: additions keep the order of the source, so
-    results are reproducible to the bit. numba renews the cache when the file of the function changes.
-    Delete the cache after a change in another file that the function calls.
+    results are reproducible to the bit. A division by zero is infinite, as in numpy. numba renews the cache
+    when the file of the function changes. Delete the cache after a change in another file that the function
+    calls.
     """
     return cast(F, Loop(function))
 
@@ -63,7 +64,7 @@ def _jit(function: Callable[..., Any]) -> Any:
     import numba
 
     _announce_compilation()
-    jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"})
+    jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"}, error_model="numpy")
     try:
         return jit(cache=True)(function)
     except RuntimeError:  # no writeable cache folder, as in some containers

@@ -8,12 +8,14 @@ Arrays are (b, ...) for b batches. Those of centres may be (a, ...), each for b 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .arrays import Floats
 from .compiled import compiled, read_only
 
-__all__ = ["exponents", "goals", "pair_sums", "pull", "weights"]
+__all__ = ["exponents", "goals", "weights"]
 
 #: Smaller weights are zero: they change no result, and products take longer if numbers underflow.
 LEAST = 1e-30
@@ -36,9 +38,18 @@ def exponents(
     kind = scores.dtype.type
     nearest = np.empty((int(which), *y_squares.shape), np.int64)
     with np.errstate(divide="ignore"):  # padding has no cells
-        given = (read_only(part) for part in (y_squares, c_squares, np.log(cells)))
-    work = np.empty(scores.shape[3], kind)
-    _exponents(scores[0], scores[1], *given, kind(-1.0 / width), kind(lowest), nearest, work)
+        log_cells = np.log(cells)
+    _exponents(
+        scores[0],
+        scores[1],
+        read_only(y_squares),
+        read_only(c_squares),
+        read_only(log_cells),
+        kind(-1.0 / width),
+        kind(lowest),
+        nearest,
+        np.empty(scores.shape[3], kind),
+    )
     return nearest[0] if which else nearest
 
 
@@ -50,7 +61,15 @@ def weights(both: Floats, cells: Floats) -> tuple[Floats, Floats]:
     _, b, P, K = both.shape
     kind = both.dtype.type
     mass, present = np.empty((2, b, K), kind)
-    _weights(both[0], both[1], read_only(cells), kind(LEAST), mass, present, np.empty(P + K, kind))
+    _weights(
+        both[0],
+        both[1],
+        read_only(cells),
+        kind(LEAST),
+        mass,
+        present,
+        np.empty((2, max(P, K)), kind),
+    )
     return mass, present
 
 
@@ -68,35 +87,19 @@ def goals(
     cells, as a number and as a part, below which nobody is at a centre.
     """
     weight, goal = np.zeros(place.shape[:2]), np.zeros(place.shape)
-    given = (read_only(part) for part in (*own, *everyone))
-    work = np.empty((2, place.shape[1]))
-    _goals(*given, *limits, weight, goal, place, noise, work)
+    _goals(
+        read_only(own[0]),
+        read_only(own[1]),
+        read_only(everyone[0]),
+        read_only(everyone[1]),
+        *limits,
+        weight,
+        goal,
+        place,
+        noise,
+        np.empty((2, place.shape[1])),
+    )
     return weight, goal
-
-
-def pair_sums(
-    w: Floats, pairs: Floats, noise: Floats, n_dims: int, kernel: Floats | None
-) -> tuple[Floats, Floats]:
-    r"""(b,) sums of :math:`w_k w_l K_{kl} (g_k \cdot g_l / d - V_{kl})` over :math:`k \neq l`; of squares.
-
-    ``pairs`` are the products :math:`g_k \cdot g_l`, and ``kernel`` is :math:`K_{kl}`, or ``None`` for 1.
-    """
-    sums = np.zeros((2, len(w)))
-    near = np.empty((0, *pairs.shape[1:])) if kernel is None else kernel
-    given = (read_only(part) for part in (w, pairs, noise, near))
-    _pair_sums(*given, 1.0 / n_dims, sums, np.empty(w.shape[1]))
-    return sums[0], sums[1]
-
-
-def pull(mass: Floats, total: Floats, centres: Floats, unit: float, none: float, y: Floats) -> None:
-    """Shift populations at ``y`` (b, P, d) as the centres (a, K, d) pull the means of their batch there.
-
-    Batches have the sums ``mass`` (b, K) and ``total`` (b, K, d). Pulls of squared length ``unit`` count a
-    quarter.
-    """
-    kind = y.dtype.type
-    given = (read_only(part) for part in (mass, total, centres))
-    _pull(*given, kind(1.0 / unit), kind(none), y, np.empty((2, y.shape[2]), kind))
 
 
 @compiled
@@ -106,8 +109,8 @@ def _exponents(
     y_squares: np.ndarray,
     c_squares: np.ndarray,
     log_cells: np.ndarray,
-    factor: float,
-    lowest: float,
+    factor: Any,
+    lowest: Any,
     nearest: np.ndarray,
     most: np.ndarray,
 ) -> None:
@@ -116,7 +119,8 @@ def _exponents(
     zero = factor * np.float32(0.0)
     for i in range(b):
         c2, logs = c_squares[i // each], log_cells[i // every]
-        most[:] = zero - np.float32(np.inf)
+        for k in range(K):
+            most[k] = zero - np.float32(np.inf)
         for p in range(P):
             row, two, s, log = scores[i, p], other[i, p], y_squares[i, p], logs[p]
             for k in range(K):
@@ -131,7 +135,8 @@ def _exponents(
                 while row[at] < top:
                     at += 1
                 nearest[0, i, p] = at
-            top = zero if top == -np.inf else top  # there is no centre
+            if top == -np.inf:  # there is no centre
+                top = zero
             for k in range(K):
                 two[k] = row[k] + log
                 e = row[k] - top
@@ -150,21 +155,20 @@ def _weights(
     W: np.ndarray,
     held: np.ndarray,
     cells: np.ndarray,
-    least: float,
+    least: Any,
     mass: np.ndarray,
     present: np.ndarray,
     work: np.ndarray,
 ) -> None:
     b, P, K = W.shape
     every = b // cells.shape[0]
-    one, column = work[:P], work[P:]
+    one, column = work[0], work[1]
     zero = least * np.float32(0.0)
     unit = zero + np.float32(1.0)
     for i in range(b):
         n, here, there = cells[i // every], present[i], mass[i]
-        here[:] = zero
-        there[:] = zero
-        column[:] = zero
+        for k in range(K):
+            here[k] = there[k] = column[k] = zero
         for p in range(P):
             e, f = W[i, p], held[i, p]
             s = _sum(e, zero)
@@ -194,7 +198,7 @@ def _goals(
     total: np.ndarray,
     variance: float,
     unit: float,
-    none: float,
+    none: Any,
     negligible: float,
     weight: np.ndarray,
     goal: np.ndarray,
@@ -221,7 +225,8 @@ def _goals(
                     g[j] = (own[j] * per_own - at[j]) + part * g[j]
                 share[k], ratio[k] = part * per_own, np.sqrt(mine / others)
             else:
-                at[:] = 0.0
+                for j in range(d):
+                    at[j] = 0.0
         for k in range(K):
             N, r, f = noise[i, k], ratio[k], variance * share[k]
             for m in range(K):
@@ -229,70 +234,7 @@ def _goals(
 
 
 @compiled
-def _pull(
-    mass: np.ndarray,
-    total: np.ndarray,
-    centres: np.ndarray,
-    factor: float,
-    none: float,
-    y: np.ndarray,
-    work: np.ndarray,
-) -> None:
-    b, K, d = total.shape
-    each = b // centres.shape[0]
-    gap, shift = work[0], work[1]
-    zero = factor * np.float32(0.0)
-    one = np.float32(1.0) + zero
-    for i in range(b):
-        shift[:] = zero
-        weight = zero
-        for k in range(K):
-            m, t, c = mass[i, k], total[i, k], centres[i // each, k]
-            per = one / (m if m > none else none)
-            for j in range(d):
-                gap[j] = c[j] - t[j] * per
-            f = one + _square(gap, zero) * factor
-            w = m / (f * f)
-            weight += w
-            for j in range(d):
-                shift[j] += w * gap[j]
-        per = one / (weight if weight > none else none)
-        for p in range(y.shape[1]):
-            x = y[i, p]
-            for j in range(d):
-                x[j] += shift[j] * per
-
-
-@compiled
-def _pair_sums(
-    w: np.ndarray,
-    pairs: np.ndarray,
-    noise: np.ndarray,
-    kernel: np.ndarray,
-    factor: float,
-    sums: np.ndarray,
-    row: np.ndarray,
-) -> None:
-    b, K = w.shape
-    near = kernel.shape[0] > 0
-    for i in range(b):
-        v = w[i]
-        for k in range(K):
-            G, N, f = pairs[i, k], noise[i, k], v[k]
-            if near:
-                Q = kernel[i, k]
-                for m in range(K):
-                    row[m] = (G[m] * factor - N[m]) * (f * v[m]) * Q[m]
-            else:
-                for m in range(K):
-                    row[m] = (G[m] * factor - N[m]) * (f * v[m])
-            row[k] = 0.0
-            sums[0, i] += _sum(row, 0.0)
-            sums[1, i] += _square(row, 0.0)
-
-
-@compiled
-def _largest(x: np.ndarray) -> float:
+def _largest(x: np.ndarray) -> Any:
     """The largest number, of four parts: each waits for the one before."""
     m0 = m1 = m2 = m3 = x[0]
     whole = x.size - x.size % 4
@@ -309,7 +251,7 @@ def _largest(x: np.ndarray) -> float:
 
 
 @compiled
-def _sum(x: np.ndarray, zero: float) -> float:
+def _sum(x: np.ndarray, zero: Any) -> Any:
     """The sum, in four parts: an addition waits for the one before. ``zero`` has its type."""
     s0 = s1 = s2 = s3 = zero
     whole = x.size - x.size % 4
@@ -324,7 +266,7 @@ def _sum(x: np.ndarray, zero: float) -> float:
 
 
 @compiled
-def _square(x: np.ndarray, zero: float) -> float:
+def _square(x: np.ndarray, zero: Any) -> Any:
     """The sum of squares, in four parts."""
     s0 = s1 = s2 = s3 = zero
     whole = x.size - x.size % 4

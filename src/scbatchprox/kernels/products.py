@@ -21,7 +21,6 @@ import scipy.sparse as sp
 
 from .arrays import Floats, Ints
 from .blocks import BLOCK_ROWS, Rows, blocks, is_native, native, output_dtype
-from .loops import add_sums
 
 __all__ = ["Adder", "Centers", "Maps", "mixed_into", "squared_distances", "sums_around"]
 
@@ -112,13 +111,15 @@ def _nearest(block: np.ndarray, centers: Centers, buffers: Buffers) -> Ints:
 def sums_around(Z: Any, rows: Rows, centers: Centers) -> tuple[Ints, Floats]:
     """(K,) numbers of cells nearest to each centre, and (2, K, d) sums of their deviations and squares."""
     K, d = centers.center.shape
-    n, sums = np.zeros(K, np.int64), np.zeros((K, 2, d))
+    n, sums = np.zeros(K, np.int64), np.zeros((2, K, d))
     buffers = Buffers(Z, rows, *centers.padded.shape)
+    add = Adder(BLOCK_ROWS, d)
     with np.errstate(all="ignore"):
         for _, block in buffers.blocks():
             near = _nearest(block, centers, buffers)
-            add_sums(block, near.astype(np.int32), centers.center, n, sums, BLOCK_ROWS)
-    return n, np.swapaxes(sums, 0, 1)
+            n += np.bincount(near, minlength=K)
+            sums += add(block, near, centers.center)
+    return n, sums
 
 
 class Adder:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
-from ...kernels.matching import pair_sums
 from .meeting import Goals, squares
 from .sums import NONE
 
@@ -87,5 +86,12 @@ def _shares(weight: Floats) -> Floats:
 
 def _agreement(w: Floats, goal: Floats, noise: Floats, kernel: Floats | None = None) -> Agreement:
     pairs = np.matmul(goal, np.swapaxes(goal, 1, 2))
-    total, squared = pair_sums(w, pairs, noise, goal.shape[2], kernel)
-    return Agreement(total, np.sqrt(2.0 * squared))
+    pairs /= goal.shape[2]
+    pairs -= noise
+    pairs *= w[:, :, None] * w[:, None]
+    if kernel is not None:
+        pairs *= kernel
+    index = np.arange(pairs.shape[1])
+    pairs[:, index, index] = 0.0
+    total = pairs.sum((1, 2))
+    return Agreement(total, np.sqrt(2.0 * np.einsum("bkl,bkl->b", pairs, pairs)))

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
-from ...kernels.matching import pull
 from .meeting import TINY, meet, pull_weight, squares
 from .sums import NONE, Sums
 
@@ -90,7 +89,7 @@ class Support(NamedTuple):
 
 
 class _Others(NamedTuple):
-    """What copies of batches are compared with: the centres of the other batches, in single precision."""
+    """What copies of batches are compared with: the centres of the other batches."""
 
     centres: Floats  # (b, 1, K, d)
     share: Floats  # (b, 1, K) of the cells of the others; 0 where none is
@@ -129,38 +128,38 @@ def supported(
     apart = np.sqrt(squares(centres, centres)) * (here[:, :, None] & here[:, None])
     diagonal = np.arange(apart.shape[1])
     apart[:, diagonal, diagonal] = 0.0  # not the root of rounding
-    # Single precision is exact enough for a comparison with chance, and takes half the time.
     others = _Others(
-        centres[:, None].astype(np.float32),
-        share[:, None].astype(np.float32),
-        apart.astype(np.float32),
+        centres[:, None],
+        share[:, None],
+        apart,
         ~here,
-        cells[:, None].astype(np.float32),
+        cells[:, None],
         unit,
     )
-    copies = turning.copies(x - mean[:, None], n_copies).astype(np.float32)
+    copies = turning.copies(x - mean[:, None], n_copies)
     last = float(temperatures[-1])
     best: Floats = np.zeros(copies.shape[:2])
     # From nearer than the spacing of centres, a search from the mean of the others finds the same.
     far = ((mean - common) ** 2).sum(1) >= unit
     for start, some in ((mean, np.ones_like(far)), (common, far)):
         if some.any():
-            part, begin = others.of(some), start[some].astype(np.float32)[:, None, None]
+            part, begin = others.of(some), start[some][:, None, None]
             y = _searched(copies[some] + begin, part, temperatures)
             best[some] = np.maximum(best[some], _meeting(y, part, last))
-    before = _meeting(unmoved[:, None].astype(np.float32), others, last)[:, 0]
+    before = _meeting(unmoved[:, None], others, last)[:, 0]
     compared = here.any(1) & ((cells > 0).sum(1) > 1)
     numbers = (best[:, 0], best[:, 1:].mean(1), before)
     return Support(*(np.where(compared, part, 0.0).astype(np.float64) for part in numbers))
 
 
 def _searched(y: Floats, others: _Others, temperatures: Floats) -> Floats:
-    """Shift positions (b, T, P, d) of copies, each as its matched populations are pulled."""
+    """Positions (b, T, P, d) of copies, each shifted as its matched populations are pulled."""
     for temperature in temperatures:
         _, own = _met(y, others, temperature)
-        unit = others.unit * temperature / temperatures[-1]
-        mass, total, flat = (part.reshape(-1, *part.shape[2:]) for part in (*own, y))
-        pull(mass, total, others.centres[:, 0], unit, NONE, flat)
+        gap = others.centres - own.mean
+        weight = own.mass * pull_weight(gap, others.unit * temperature / temperatures[-1])
+        shift = np.einsum("...k,...kd->...d", weight, gap)
+        y = y + (shift / np.maximum(weight.sum(-1), NONE)[..., None])[..., None, :]
     return y
 
 

@@ -39,9 +39,8 @@ __all__ = [
 
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
-#: Exponents are at least this, by the bytes of a number: products of exponentials are then normal numbers,
-#: without which loops take twice as long.
-LOWEST = {4: -40.0, 8: -300.0}
+#: Exponents are at least this: products of exponentials are then normal numbers, which take less time.
+LOWEST = -300.0
 #: A squared distance that is larger than the median by this factor counts as no larger.
 FAR = 16.0
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
@@ -98,7 +97,7 @@ class Stack:
     def by_group(self, y: Floats, group: np.ndarray, n_groups: int, part: np.ndarray) -> Sums:
         """Sums of populations at ``y`` (b, P, d) by group (b, P), of the batches ``part`` (b,)."""
         n = (self.cells * part[:, None]).ravel()
-        return Sums(*add_rows(y.reshape(n.size, -1), n, group.ravel(), n_groups))
+        return Sums(*add_rows(y.reshape(n.size, -1), n, group.ravel().astype(np.int32), n_groups))
 
     def second_moments(self, y: Floats, part: np.ndarray) -> tuple[float, Floats, Floats]:
         """Cells, sum of positions, and squares (d, d) about the means of batches, of those in ``part``."""
@@ -202,13 +201,11 @@ def meet(
     if absent is not None:
         squared[absent] = np.inf
     lengths = np.einsum("bpd,bpd->bp", y, y)
-    at = matching.exponents(
-        both, lengths, squared, cells, width, LOWEST[y.itemsize], absent is None
-    )
+    at = matching.exponents(both, lengths, squared, cells, width, LOWEST, absent is None)
     np.exp(both, out=both)
     mass, present = matching.weights(both, cells)
     total = np.matmul(np.swapaxes(both[1], 1, 2), y)
-    return Met(*both, Sums(mass, total), present, at)
+    return Met(both[0], both[1], Sums(mass, total), present, at)
 
 
 def pull_weight(pull: Floats, unit: float) -> Floats:
