@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter", "displacement", "length", "movement"]
 
-#: Rounding of a shift, as a part of the size of positions.
-ROUNDING = 1e-14
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Adapter(OfBatches):
@@ -266,15 +263,10 @@ class Adapter(OfBatches):
 
     @cached_property
     def _whole(self) -> np.ndarray:
-        """(B,) batches whose rows differ by rounding only: any mixture of them is the first row."""
-        if self.anchors is None:
-            return np.ones(self.batches.size, bool)
-        begin, other = self.start[:-1], self.start[self.batch]
-        # Shifts are differences of positions, and have their rounding.
-        size = np.abs(self.anchors).max(1, initial=0.0) + np.abs(self.shift).max(1, initial=0.0)
-        limit = ROUNDING * np.maximum.reduceat(size, begin)[self.batch]
-        same = (np.abs(self.shift - self.shift[other]) <= limit[:, None]).all(1)
-        same &= (self.scale == self.scale[other]).all(1)
+        """(B,) batches whose rows are equal: any mixture of them is the first row."""
+        begin = self.start[:-1]
+        first = begin[self.batch]
+        same = (self.shift == self.shift[first]).all(1) & (self.scale == self.scale[first]).all(1)
         return np.asarray(np.logical_and.reduceat(same, begin))
 
     def _affine(self, Z: Any, codes: np.ndarray, out: np.ndarray) -> bool:

@@ -87,6 +87,8 @@ class Target(Facts):
         (R, d) target position of the mean; :math:`\hat\mu` in every row for the paper's target.
     scale
         (R, d) :math:`r_b`.
+    exact
+        (R, d) the shift, if it is known without the rounding of positions.
 
     Examples
     --------
@@ -102,6 +104,7 @@ class Target(Facts):
     mean: Floats
     center: Floats
     scale: Floats
+    exact: Floats | None = None
 
     def _facts(self) -> str:
         return f"{count(len(self.mean), 'row')}, {count(self.mean.shape[1], 'coordinate')}"
@@ -109,7 +112,7 @@ class Target(Facts):
     @property
     def shift(self) -> Floats:
         """(R, d) :math:`c_b`, so that ``t = scale * z + shift``."""
-        return self.center - self.scale * self.mean
+        return self.center - self.scale * self.mean if self.exact is None else self.exact
 
 
 # A computation that needs sums over all batches, wherever these are, is given an exchange: a function that

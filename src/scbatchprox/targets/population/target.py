@@ -197,7 +197,7 @@ class PopulationTarget(Changed):
         if not self.conditioned:
             share = (moments.n / rows.n[moments.batch])[:, None]
             displacement = np.add.reduceat(share * displacement, moments.start[:-1])
-        target = Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean))
+        target = Target(rows.mean, rows.mean + displacement, np.ones_like(rows.mean), displacement)
         removed = length(rows, displacement)
         evidence = Evidence.of(rows.batches, found.decision, removed=removed, **found.numbers)
         return Aim(target, found.consensus, evidence, found.trace)
