@@ -15,7 +15,7 @@ from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.evaluate import silhouette
 from scbatchprox.evaluate.comparison import neighbourhood_scores
-from scbatchprox.targets.population.dissolve import dissolved
+from scbatchprox.targets.population.find import dissolved
 from scbatchprox.targets.population.settings import PopulationSettings
 from scbatchprox.targets.population.target import ROUNDS as TARGET_ROUNDS
 from scbatchprox.targets.population.target import PopulationTarget

@@ -11,7 +11,7 @@ from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.federated import Fixed
 from scbatchprox.federated.fit import ROUND, refine
-from scbatchprox.targets.population.dissolve import dissolved
+from scbatchprox.targets.population.find import dissolved
 
 DEFAULT = PopulationTarget()
 FORCED = PopulationTarget(force=True, seed=1)
@@ -219,7 +219,7 @@ class TestEqualsTheFitToAllCells:
         """A site alone has few batches, and other stacks."""
         own = described(*cells(6, [400] * 6))
         models = at_sites(own, split(own.batches, 3), target=DEFAULT)
-        monkeypatch.setattr("scbatchprox.targets.population.batches.STACK_SIZE", 2)
+        monkeypatch.setattr("scbatchprox.targets.population.meeting.STACK_SIZE", 2)
         assert_same(own, models, BatchProx(target=DEFAULT).fit_moments(own))
 
     def test_that_moves_nothing(self):

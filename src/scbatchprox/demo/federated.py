@@ -19,7 +19,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..federated.flower.programs import check_installed
 from ..federated.plan import MIN_CELLS, POPULATION
-from ..targets.population.dissolve import dissolved
+from ..targets.population.find import dissolved
 from .compositions import Composition
 from .couriers import PATIENCE, couriers
 from .simulation import simulate

@@ -51,7 +51,7 @@ from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from ..progress import Progress, silent
 from ..targets.method import method_of, solver_of, target_of
-from ..targets.population.dissolve import dissolved
+from ..targets.population.find import dissolved
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded
 from .ledger import Own

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import evidence_oracles as oracles
 from scbatchprox.targets.population.copies import RIDGE, Support, Turning, supported
-from scbatchprox.targets.population.sums import Sums
+from scbatchprox.targets.population.meeting import Sums
 
 SEEDS = st.integers(0, 10_000)
 

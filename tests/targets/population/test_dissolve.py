@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scbatchprox import BatchProx, Moments
-from scbatchprox.targets.population.dissolve import dissolved
+from scbatchprox.targets.population.find import dissolved
 
 
 def populations(seed=0, sizes=(300, 90, 40), offset=0.0):

@@ -7,13 +7,24 @@ from hypothesis import strategies as st
 
 import evidence_oracles as oracles
 from scbatchprox.targets.population import field, run
-from scbatchprox.targets.population.agreement import CHOSEN, shift_agreement, smooth_agreement
-from scbatchprox.targets.population.batches import Batches, Everyone
-from scbatchprox.targets.population.field import Strengths, smooth_field, without_contraction
-from scbatchprox.targets.population.meeting import Goals, Stack, composition
+from scbatchprox.targets.population.agreement import (
+    CHOSEN,
+    Strengths,
+    shift_agreement,
+    smooth_agreement,
+    smooth_field,
+    without_contraction,
+)
+from scbatchprox.targets.population.meeting import (
+    Batches,
+    Everyone,
+    Goals,
+    Stack,
+    Sums,
+    composition,
+)
 from scbatchprox.targets.population.run import Run
 from scbatchprox.targets.population.settings import PopulationSettings
-from scbatchprox.targets.population.sums import Sums
 
 SEEDS = st.integers(0, 10_000)
 KINDS = st.sampled_from(["spread", "coincide", "apart"])

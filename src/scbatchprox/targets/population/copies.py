@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.arrays import Floats
-from .meeting import TINY, meet, pull_weight, squares
-from .sums import NONE, Sums
+from .meeting import NONE, TINY, Sums, meet, pull_weight, squares
 
 __all__ = ["Support", "Turning", "principal_axes", "supported"]
 

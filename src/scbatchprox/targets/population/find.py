@@ -9,14 +9,15 @@ import numpy as np
 
 from ...core.checks import overflow_error
 from ...core.labels import Labels, among
-from ...core.moments import Anchors, Moments
+from ...core.moments import Anchors, Moments, chan
 from ...core.sampling import Sample
 from ...kernels.arrays import Floats, Ints
 from ...kernels.kmeans import kmeans
+from ...kernels.products import squared_distances
 from ...kernels.threads import one_numpy_thread, parallel_map
 from .settings import PopulationSettings
 
-__all__ = ["anchors_for", "gathered", "given", "looked_at"]
+__all__ = ["anchors_for", "dissolved", "gathered", "given", "looked_at"]
 
 #: Fewest populations of a batch with as many cells.
 FEWEST = 2
@@ -127,3 +128,41 @@ def gathered(anchors: Anchors, groups: Moments, known: Anchors | None = None) ->
         keep |= np.isin(anchors.batches, known.batches)[anchors.batch]
     center = anchors.center[keep]
     return Moments(anchors.batches, anchors.batch[keep], n[keep], mean[keep], m2[keep], center)
+
+
+def dissolved(moments: Moments, min_cells: int) -> Moments:
+    """Moments of populations with at least ``min_cells`` cells each: sums of fewer would reveal them.
+
+    The smallest population of a batch is merged into the one of the same batch with the nearest mean, until
+    none is too small. A batch with too few cells for that is one population. The moments are exactly those of
+    the cells of both. The anchor is that of the larger population.
+    """
+    if moments.anchors is None or moments.n.min(initial=min_cells) >= min_cells:
+        return moments
+    parts = [
+        _dissolved(moments.n[own], moments.mean[own], moments.m2[own], min_cells)
+        for own in (moments.own(b) for b in range(moments.batches.size))
+    ]
+    kept, n, mean, m2 = (np.concatenate(column) for column in zip(*parts, strict=True))
+    sizes = [len(part[0]) for part in parts]
+    kept = kept + np.repeat(moments.start[:-1], sizes)
+    batch = np.repeat(np.arange(len(parts)), sizes)
+    return Moments(moments.batches, batch, n, mean, m2, moments.anchors[kept])
+
+
+def _dissolved(
+    n: Ints, mean: Floats, m2: Floats, min_cells: int
+) -> tuple[Ints, Ints, Floats, Floats]:
+    """One batch: which populations remain, and their moments."""
+    origin = mean[0]
+    n, mean, m2, kept = n.copy(), mean - origin, m2.copy(), np.arange(len(n))
+    while len(n) > 1 and n.min() < min_cells:
+        small = int(n.argmin())
+        distance = squared_distances(mean[small : small + 1], mean)[0]
+        distance[small] = np.inf
+        into = int(distance.argmin())
+        a, b = [into], [small]
+        n[a], mean[a], m2[a] = chan(n[a], mean[a], m2[a], n[b], mean[b], m2[b])
+        rest = np.arange(len(n)) != small
+        n, mean, m2, kept = n[rest], mean[rest], m2[rest], kept[rest]
+    return kept, n, origin + mean, m2

@@ -15,20 +15,28 @@ weight of the pull decreases with its length. Batches only exchange sums: (K,) c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.checks import overflow_error
 from ...kernels import matching
-from ...kernels.arrays import Floats
+from ...kernels.arrays import Floats, Ints
 from ...kernels.loops import add_rows
-from .sums import NEGLIGIBLE, NONE, Sums
 
 __all__ = [
+    "NEGLIGIBLE",
+    "NONE",
+    "Batches",
+    "Everyone",
     "Goals",
     "Met",
     "Stack",
+    "Sums",
+    "added",
     "composition",
     "meet",
     "nearest",
@@ -37,6 +45,10 @@ __all__ = [
     "squares",
 ]
 
+#: Numbers of cells and weights below this count as zero, and no smaller number is divided by.
+NONE = 1e-9
+#: If other batches have less than this part of the cells at a centre, only the batch itself is there.
+NEGLIGIBLE = 1e-6
 #: Denominators are at least this, also in single precision.
 TINY = 1e-37
 #: Exponents are at least this: products of exponentials are then normal numbers, which take less time.
@@ -46,6 +58,42 @@ FAR = 16.0
 #: A population this near to a plane, as a part of the spread, lies on it: rounding must not decide on which
 #: side it is.
 TIE = 1e-9
+#: Squared distances over the variance within populations, at most, so that no sum of them overflows.
+LARGEST = 1e150
+#: Batches in a stack, at most: this limits the memory of its arrays.
+STACK_SIZE = 64
+#: With at least this many populations, runs are on threads. Below, Python's global lock prevents a gain.
+MANY_POPULATIONS = 1500
+
+
+class Sums(NamedTuple):
+    """The number of cells at each centre, counted by their weights, and the sum of their positions."""
+
+    mass: Floats  # (..., K)
+    total: Floats  # (..., K, d)
+
+    @property
+    def mean(self) -> Floats:
+        """(..., K, d) mean positions; meaningless where there are no cells."""
+        return self.total / np.maximum(self.mass, NONE)[..., None]
+
+    def without(self, own: Sums) -> Sums:
+        """(b, K) sums of all other batches, for each of b batches; none at centres that only it has."""
+        rest = self.mass - own.mass
+        rest = np.where(rest > np.maximum(NEGLIGIBLE * self.mass, NONE), rest, 0.0)
+        return Sums(rest, np.where(rest[..., None] > 0, self.total - own.total, 0.0))
+
+    def centres(self, most: int | None = None) -> Floats:
+        """(K, d) mean positions where there are cells; the ``most`` largest."""
+        # Ties are decided by the distance from the origin: regions have no order that turns with the data.
+        mean = self.mean
+        order = np.lexsort((np.einsum("kd,kd->k", mean, mean), -self.mass))[:most]
+        return mean[order[self.mass[order] > NONE]]
+
+
+def added(parts: Iterable[Sums]) -> Sums:
+    """The sum of all parts."""
+    return reduce(lambda a, b: Sums(a.mass + b.mass, a.total + b.total), parts)
 
 
 class Met(NamedTuple):
@@ -164,6 +212,80 @@ class Stack:
         limits = self.variance, unit, NONE, NEGLIGIBLE
         weight, goal = matching.goals((mass, total), all_sums, place, noise, limits)
         return Goals(weight, goal, noise, place)
+
+
+class Everyone(NamedTuple):
+    """Numbers of cells and batches everywhere, and the variance within populations, per coordinate."""
+
+    n_cells: float
+    n_batches: float
+    variance: float
+
+
+class Batches:
+    """Populations of batches in stacks. The batches of a stack have similar numbers of populations.
+
+    Attributes
+    ----------
+    everyone
+        Of all batches everywhere, if these are some of them.
+    n_cells
+        (B,) cells of each batch.
+    stacks, members, rows
+        The stacks; for each stack, (b,) which batches it holds, and (b, P) the populations of these
+        batches, -1 where a batch has fewer than P.
+    """
+
+    def __init__(self, X: Floats, n: Ints, start: Ints, everyone: Everyone) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.einsum("ij,ij->", X, X) < LARGEST:
+                raise overflow_error()
+        sizes = np.diff(start)
+        self.everyone, self.n_rows = everyone, len(X)
+        self.n_cells = np.add.reduceat(n, start[:-1]).astype(float)
+        self.rows: list[np.ndarray] = []
+        self.stacks: list[Stack] = []
+        self.members: list[np.ndarray] = []
+        bucket = np.ceil(np.log2(sizes)).astype(int)
+        for size in np.unique(bucket):
+            similar = np.flatnonzero(bucket == size)
+            for lo in range(0, similar.size, STACK_SIZE):
+                members = similar[lo : lo + STACK_SIZE]
+                index = start[members][:, None] + np.arange(sizes[members].max())
+                exists = index < start[members + 1][:, None]
+                rows = np.where(exists, index, -1)
+                x = np.where(exists[:, :, None], X[rows], 0.0)
+                cells = np.where(exists, n[rows], 0.0)
+                self.members.append(members)
+                self.rows.append(rows)
+                self.stacks.append(Stack(x, cells, everyone.variance))
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many populations that it takes less time on threads."""
+        return self.n_rows >= MANY_POPULATIONS
+
+    def by_population(self, parts: list[Any]) -> Any:
+        """Values of all populations, in order, from the values of each stack."""
+        out: np.ndarray = np.zeros((self.n_rows, *parts[0].shape[2:]), parts[0].dtype)
+        for rows, part in zip(self.rows, parts, strict=True):
+            out[rows[rows >= 0]] = part[rows >= 0]
+        return out
+
+    def by_batch(self, parts: list[np.ndarray]) -> Floats:
+        """Values of all batches, in order, from the values of each stack."""
+        out: np.ndarray = np.zeros((self.n_cells.size, *parts[0].shape[1:]), parts[0].dtype)
+        for members, part in zip(self.members, parts, strict=True):
+            out[members] = part
+        return out
+
+    def in_stacks(self, values: np.ndarray) -> list[np.ndarray]:
+        """Values of batches, split into those of each stack."""
+        return [values[members] for members in self.members]
+
+    def means(self) -> Floats:
+        """(B, d) means of the batches."""
+        return self.by_batch([stack.means() for stack in self.stacks])
 
 
 def composition(own: Floats, rest: Floats, cells: Floats) -> Floats:

@@ -18,12 +18,11 @@ from ...core.target import Exchange, itself, one_thread_between
 from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
 from ...kernels.threads import one_numpy_thread
-from .batches import Batches, Everyone
+from .agreement import Strengths
 from .copies import Turning
-from .field import Strengths
+from .meeting import NONE, Batches, Everyone, Sums
 from .run import Fixed, Look, Run, fall
 from .settings import PopulationSettings
-from .sums import NONE, Sums
 
 __all__ = ["Consensus", "Registered", "register", "register_to"]
 

@@ -16,13 +16,18 @@ from ...core.evidence import Trace
 from ...core.target import Exchange, itself
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
-from .agreement import Agreement, most_agreement, shift_agreement, smooth_agreement
-from .batches import Batches
+from .agreement import (
+    Agreement,
+    Strengths,
+    most_agreement,
+    shift_agreement,
+    smooth_agreement,
+    smooth_field,
+    without_contraction,
+)
 from .copies import Support, Turning, principal_axes, supported
-from .field import Strengths, smooth_field, without_contraction
-from .meeting import Goals, Met, Stack, composition, spacing
+from .meeting import NONE, Batches, Goals, Met, Stack, Sums, added, composition, spacing
 from .settings import PopulationSettings
-from .sums import NONE, Sums, added
 
 __all__ = ["Fixed", "Look", "Run", "fall"]
 

@@ -15,7 +15,7 @@ from ...core.moments import Anchors, Moments, Pooled
 from ...core.shown import Changed
 from ...core.target import Aim, Cells, Exchange, Target, Weights, itself
 from ...errors import BadType, BadValue, Parameter
-from .field import Strengths
+from .agreement import Strengths
 from .find import anchors_for, gathered, given
 from .registration import Consensus, Registered, register, register_to
 from .settings import PopulationSettings
