@@ -21,9 +21,11 @@ def model():
     return BatchProx.load(FILES / "population_grown.safetensors")
 
 
-def test_it_applies_to_the_bit(model, expected):
+def test_it_applies_as_before(model, expected):
+    """Up to rounding: cells were mixed in single precision then, whose rounding depends on the processor."""
     found = model.transform(expected["Z"], batch=expected["batch"])
-    np.testing.assert_array_equal(found, expected["refined"])
+    tiny = 1e-7 * np.abs(expected["Z"]).max()
+    np.testing.assert_allclose(found, expected["refined"], rtol=0, atol=tiny)
 
 
 def test_its_history_is_shown_as_it_is(model, expected, tmp_path):

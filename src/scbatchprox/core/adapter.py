@@ -26,7 +26,7 @@ from ..kernels.blocks import (
     split,
 )
 from ..kernels.loops import affine
-from ..kernels.products import Maps, mixed_into
+from ..kernels.products import mixed_into
 from ..kernels.threads import get_num_threads, parallel_map
 from .checks import check_embedding, check_out, nonfinite_error
 from .labels import Labels, OfBatches, label_array
@@ -302,7 +302,7 @@ class Adapter(OfBatches):
                 return finite
             u = self.scale[own] - 1.0
             v = self.shift[own] + u * anchors.origin[b]
-            return mixed_into(Z, rows, centers, Maps.of(centers, u, v, float(bandwidth[b])), out)
+            return mixed_into(Z, rows, centers, u, v, float(bandwidth[b]), out)
 
         return all(finite for _, finite in map_runs(run, codes, self.batches.size))
 

@@ -402,15 +402,14 @@ class Anchors(OfBatches):
     def origin(self) -> Floats:
         """(B, d) the middle of the anchors of each batch, from which distances are computed.
 
-        It is a median, so that one distant cell does not cost the others precision. It is rounded to
-        single precision if that is close enough: then float32 cells need no conversion.
+        It is a median, so that one distant cell does not cost the others precision.
         """
         parts = np.split(self.center, self.start[1:-1])
-        return np.stack([_middle(part) for part in parts])
+        return np.stack([np.median(part, axis=0) for part in parts])
 
     def of_batch(self, b: int) -> Centers:
         """The anchors of batch b, ready for products."""
-        return Centers.of(self.center[self.own(b)], self.origin[b])
+        return Centers(self.center[self.own(b)], self.origin[b])
 
     def moments(self, Z: Any, labels: Labels) -> Moments:
         """Moments of the cells of each anchor that has any, labelled by the anchor's number; one pass."""
@@ -425,12 +424,3 @@ class Anchors(OfBatches):
             n[self.own(b)] += cells
             sums[:, self.own(b)] += more
         return Moments._about(Z, np.arange(P), n, self.center, sums)
-
-
-def _middle(center: Floats) -> Floats:
-    """The median, rounded to single precision if the rounding is smaller than the spread of the anchors."""
-    middle = np.median(center, axis=0)
-    with np.errstate(over="ignore"):
-        single = middle.astype(np.float32).astype(np.float64)
-    close = np.abs(single - middle).max() <= np.abs(center - middle).max()
-    return np.asarray(single if close else middle)
