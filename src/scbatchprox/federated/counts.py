@@ -19,9 +19,9 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -69,19 +69,6 @@ __all__ = [
 
 #: y is at most 1e4: for 3e8 cells at a site at least; exact to 1e-17.
 FORMAT = Fixed(128, 56)
-
-
-class Later(Addends):
-    """Addends that are computed when they are first used: a round whose sum is known does not need them."""
-
-    def __init__(self, compute: Callable[[], Floats], fixed: Fixed) -> None:
-        self.__dict__.update(compute=compute, fixed=fixed)
-
-    @cached_property
-    def values(self) -> Floats:
-        """The numbers."""
-        values: Floats = self.__dict__["compute"]()
-        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +151,7 @@ def genes(
         head = [1.0, found.n_cells, n_batches]
         return np.concatenate([head, found.detected, found.total, found.square])
 
-    totals = add_up(Later(values, FORMAT)).floats()
+    totals = add_up(Addends(values, FORMAT)).floats()
     n_sites, n_cells, n_batches = _whole(totals[:3])
     if not 1 <= n_sites <= n_batches <= n_cells:
         raise BadValue("Expected numbers of sites, batches and cells in the sum, found others.")
@@ -316,7 +303,7 @@ def _products(
         head = [math.ldexp(digits, -fixed.fraction), own.n_cells]
         return np.concatenate([head, total, products[lower]])
 
-    totals = add_up(Later(values, fixed)).floats()
+    totals = add_up(Addends(values, fixed)).floats()
     if totals[0] != math.ldexp(found.n_sites * digits, -fixed.fraction):
         raise BadValue("Expected the same choice of genes at all sites, found different ones.")
     if totals[1] != n_cells:
