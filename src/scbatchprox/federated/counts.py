@@ -73,25 +73,13 @@ FORMAT = Fixed(128, 56)
 
 @dataclass(frozen=True, eq=False)
 class VariableGenes:
-    """The choice of genes, and the sums over all sites that it was made from.
+    """The choice of genes, and the sums over the cells of all sites that it was made from."""
 
-    Attributes
-    ----------
-    names
-        (G,) the public list of genes.
-    n_sites, n_batches
-        Numbers of sites and batches.
-    sums
-        Sums over the cells of all sites.
-    table
-        Scanpy's table of the genes of the list with enough cells, indexed by name.
-    """
-
-    names: np.ndarray
+    names: np.ndarray  # (G,) the public list of genes
     n_sites: int
     n_batches: int
     sums: GeneSums
-    table: pd.DataFrame
+    table: pd.DataFrame  # scanpy's, of the genes with enough cells, indexed by name
 
     @property
     def chosen(self) -> np.ndarray:
@@ -188,18 +176,12 @@ SAME = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class SharedPCA:
-    """A PCA of the cells of all sites.
+    """A PCA of the cells of all sites."""
 
-    Attributes
-    ----------
-    upstream
-        The PCA, to be saved, published and applied at every site.
-    pooled
-        Moments of the coordinates of all cells: all that the moment target needs of other sites.
-    """
-
-    upstream: PCAUpstream
-    pooled: Pooled
+    upstream: PCAUpstream  # to be saved, published and applied at every site
+    pooled: (
+        Pooled  # of the coordinates of all cells: all that the moment target needs of other sites
+    )
 
 
 def pca(
@@ -385,22 +367,19 @@ def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | W
     has computed, and the others use it after they have compared it with their own.
     """
     publisher = plan.members[0]
-    place = f"results/{plan.id}/{publisher.site}.result"
-    expected = {"type": "result", "site": publisher.site, "plan": plan.hash}
-    if site.name == publisher.site and site.folder.find(place) is None:
-        with tempfile.TemporaryDirectory() as folder:
-            saved = Path(folder) / "pca.safetensors"
-            found.upstream.save(saved)
-            message = Message.signed(site.keys.signing, expected, saved.read_bytes())
-        site.folder.publish(place, message)
-    path = site.folder.find(place)
-    if path is None:
-        return Waiting(-1, (publisher.site,))
-    message = Message.read(path).check(bytes.fromhex(publisher.signing), path, **expected)
+    place = plan.place("result", publisher.site)
+    header: dict[str, Any] = {"type": "result", "site": publisher.site, "plan": plan.hash}
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "pca.safetensors"
-        copy.write_bytes(message.body)
-        published = PCAUpstream.load(copy)
+        file = Path(folder) / "pca.safetensors"
+        if site.name == publisher.site and site.folder.find(place) is None:
+            found.upstream.save(file)
+            message = Message.signed(site.keys.signing, header, file.read_bytes())
+            site.folder.publish(place, message)
+        path = site.folder.find(place)
+        if path is None:
+            return Waiting(-1, (publisher.site,))
+        file.write_bytes(publisher.message(path, **header).body)
+        published = PCAUpstream.load(file)
     check_published(found.upstream, published)
     return published
 

@@ -118,8 +118,7 @@ class Folder:
             raise BadFile(f"Expected the plan {found[0]}, found none.")
         message = Message.read(path, most_body=0)
         plan = Plan.from_json(message.header.get("plan"))
-        author = plan.member(str(message.header.get("site")))
-        message.check(bytes.fromhex(author.signing), path, type="plan")
+        plan.member(str(message.header.get("site"))).check(message, path, type="plan")
         if plan.id != path.stem or not plan.hash.startswith(wanted):
             raise BadValue(f"Expected the plan {path.stem} at {path}, found the plan {plan.id}.")
         return plan
@@ -181,8 +180,7 @@ def _status(folder: Folder, plan: Plan) -> PlanStatus:
     sites = tuple(card.site for card in plan.members)
 
     def absent(number: int) -> tuple[str, ...]:
-        place = f"sums/{plan.id}/{number:04}"
-        return tuple(site for site in sites if folder.find(f"{place}/{site}.sum") is None)
+        return tuple(site for site in sites if not folder.find(plan.place("sum", site, number)))
 
     number = 0
     while not (missing := absent(number)):
@@ -196,13 +194,10 @@ def _codes(folder: Folder, plan: Plan, missing: tuple[str, ...]) -> dict[str, st
     """Codes of sites that have not answered."""
     found = {}
     for card in plan.members:
-        path = folder.find(f"codes/{plan.id}/{card.site}.code")
+        path = folder.find(plan.place("code", card.site))
         if path is None or card.site not in missing:
             continue
-        message = Message.read(path, most_body=0)
-        message.check(
-            bytes.fromhex(card.signing), path, type="code", site=card.site, plan=plan.hash
-        )
+        message = card.message(path, most_body=0, type="code", site=card.site, plan=plan.hash)
         code = message.header.get("code")
         if not isinstance(code, str) or code not in CODES:
             raise BadValue(f"Expected a code of {', '.join(CODES)} in {path}, found {shown(code)}.")

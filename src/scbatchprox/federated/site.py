@@ -67,7 +67,7 @@ class _Round:
 
     def place(self, site: str) -> str:
         """Where the message of a site is."""
-        return f"sums/{self.plan.id}/{self.number:04}/{site}.sum"
+        return self.plan.place("sum", site, self.number)
 
     def header(self, site: str, count: int) -> dict[str, Any]:
         """What the message of a site with so many numbers says."""
@@ -220,8 +220,9 @@ class Site:
         """Publish, by a code only, that this site does not answer."""
         header = {"type": "code", "site": self.name, "plan": plan.hash, "code": code}
         assert code in CODES
-        place = f"codes/{plan.id}/{self.name}.code"
-        self.folder.publish(place, Message.signed(self.keys.signing, header))
+        self.folder.publish(
+            plan.place("code", self.name), Message.signed(self.keys.signing, header)
+        )
 
     def tell(self, plan: Plan, code: str) -> None:
         """As :meth:`refuse`, if that is possible: the operator must see why, whatever the folder holds."""
@@ -266,8 +267,7 @@ class Site:
         total: Limbs = np.zeros((count, fixed.n_limbs), np.uint64)
         for card, path in places.items():
             assert path is not None
-            message = Message.read(path, most_body=total.nbytes)
-            message.check(bytes.fromhex(card.signing), path, **at.header(card.site, count))
+            message = card.message(path, total.nbytes, **at.header(card.site, count))
             if len(message.body) != total.nbytes:
                 raise BadValue(f"Expected {count} numbers in {path.name}, found another size.")
             body = np.frombuffer(message.body, "<u8").astype(np.uint64)
