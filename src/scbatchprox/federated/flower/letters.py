@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..messages import MAGIC, MOST_BYTES, NAME
+
 __all__ = [
     "BUDGET",
     "FIRST_LINE",
@@ -29,14 +31,11 @@ __all__ = [
     "Want",
     "conflicts",
     "is_name",
-    "to_flower",
-    "to_plain",
     "wanted",
 ]
 
-#: What every message of a study begins with. The rest is opaque to a courier.
-FIRST_LINE = b"scbatchprox federated 1\n"
-MAX_BYTES = 512 * 2**20
+#: What every message of a study begins with, and its size at most. The rest is opaque to a courier.
+FIRST_LINE, MAX_BYTES = MAGIC, MOST_BYTES
 #: Limits of a folder, so that nobody can fill another's disk.
 MAX_FILES, MAX_TOTAL = 20_000, 64 * 2**30
 #: Bytes of a part; Flower sends each as one HTTP body, which proxies limit.
@@ -44,11 +43,10 @@ PART = 4 * 2**20
 #: Bytes of files in one letter.
 BUDGET = 32 * 2**20
 
-_SITE = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?"
 _PLAN = r"[0-9a-f]{16}"
 _NAME = re.compile(
-    rf"cards/{_SITE}\.card|plans/{_PLAN}\.plan|sums/{_PLAN}/[0-9]{{4}}/{_SITE}\.sum|codes/{_PLAN}/{_SITE}\.code"
-    rf"|results/{_PLAN}/{_SITE}\.result"
+    rf"cards/{NAME}\.card|plans/{_PLAN}\.plan|sums/{_PLAN}/[0-9]{{4}}/{NAME}\.sum|codes/{_PLAN}/{NAME}\.code"
+    rf"|results/{_PLAN}/{NAME}\.result"
 )
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -236,15 +234,3 @@ def _part(record: Mapping[str, Any]) -> Part:
         raise BadLetter
     # A bad name is refused with a code of its own, by the folder.
     return Part(str(record["name"]), _entry(record["hash"], record["size"]), offset, data)
-
-
-def to_flower(records: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return a RecordDict of ConfigRecords."""
-    from flwr.app import ConfigRecord, RecordDict
-
-    return RecordDict({name: ConfigRecord(dict(record)) for name, record in records.items()})
-
-
-def to_plain(content: Any) -> dict[str, dict[str, Any]]:
-    """Return the ConfigRecords of a RecordDict; others are left out."""
-    return {name: dict(record) for name, record in content.config_records.items()}

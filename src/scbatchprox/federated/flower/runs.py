@@ -47,8 +47,8 @@ license = "BSD-3-Clause"
 publisher = "scbatchprox"
 
 [tool.flwr.app.components]
-serverapp = "scbatchprox.federated.flower.server:app"
-clientapp = "scbatchprox.federated.flower.client:app"
+serverapp = "scbatchprox.federated.flower.apps:server"
+clientapp = "scbatchprox.federated.flower.apps:client"
 
 [tool.flwr.app.config]
 {config}

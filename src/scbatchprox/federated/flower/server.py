@@ -1,4 +1,4 @@
-"""The ServerApp: it sweeps over the sites. Its run config has ``store`` and the fields of Settings.
+"""What sweeps over the sites, on a server.
 
 Each sweep asks every site for its new files, and brings it those of others. A site that does not answer in
 time is asked again, without files, and no longer waited for until it answers. So it delays the others by one
@@ -10,28 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .client import REQUEST
 from .folder import Folder
-from .letters import (
-    BUDGET,
-    BadLetter,
-    Code,
-    Entry,
-    Have,
-    Letter,
-    conflicts,
-    is_name,
-    to_flower,
-    to_plain,
-)
-from .runs import ENDED, Settings
+from .letters import BUDGET, BadLetter, Code, Entry, Have, Letter, conflicts, is_name
+from .runs import Settings
 
-__all__ = ["STOP", "Post", "Sweeps", "app"]
+__all__ = ["STOP", "Post", "Sweeps"]
 
 #: In the store: its presence ends a run.
 STOP = "stop"
@@ -205,54 +192,3 @@ class Sweeps:
         if line not in self._nodes[node].reported:
             self._nodes[node].reported.add(line)
             self._say(line)
-
-
-class _Grid:
-    """Flower's grid as a post."""
-
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
-
-    def nodes(self) -> Iterable[int]:
-        return [int(node) for node in self._grid.get_node_ids()]
-
-    def send(self, node: int, records: Mapping[str, Mapping[str, Any]], ttl: float) -> str | None:
-        from flwr.app import Message
-
-        message = Message(to_flower(records), dst_node_id=node, message_type=REQUEST, ttl=ttl)
-        numbers = list(self._grid.push_messages([message]))
-        return numbers[0] if numbers else None
-
-    def receive(self, numbers: Iterable[str]) -> dict[str, Any]:
-        return {
-            answer.metadata.reply_to_message_id: (
-                None if answer.has_error() else to_plain(answer.content)
-            )
-            for answer in self._grid.pull_messages(list(numbers))
-        }
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _main(grid: Any, context: Any) -> None:
-    config = context.run_config
-    settings = Settings(**{field.name: config[field.name] for field in fields(Settings)})
-    store = Path(str(config["store"]))
-    store.mkdir(parents=True, exist_ok=True)
-    _say(ENDED + Sweeps(_Grid(grid), store, settings, say=_say).run())
-
-
-def _app() -> Any:
-    """Return the app, or None without Flower: this module can always be imported."""
-    if find_spec("flwr") is None:
-        return None
-    from flwr.serverapp import ServerApp
-
-    made = ServerApp()
-    made.main()(_main)
-    return made
-
-
-app = _app()
