@@ -114,19 +114,10 @@ def genes(
 ) -> VariableGenes:
     """The highly variable genes of all sites together, one round.
 
-    Parameters
-    ----------
-    own
-        The site's counts, with a batch for each cell; without, they are one batch.
-    names
-        The public list of genes. The site must have them all. Totals of cells are over this list.
-    add_up
-        Adds up sums over sites.
-    n_hvgs
-        Number of genes to choose, by scanpy's default (dispersions as by Satija et al. 2015); all if the list
-        has no more.
-    min_cells
-        Only genes with a count in this many cells of all sites are chosen from.
+    The site must have all genes of the public list ``names``, over which the totals of cells are. Without a
+    batch for each cell, its counts are one batch. ``n_hvgs`` genes are chosen by scanpy's default
+    (dispersions as by Satija et al. 2015), from those with a count in ``min_cells`` cells of all sites; all
+    if there are no more.
     """
     check_positive("n_hvgs", n_hvgs)
     names = gene_list(names)
@@ -194,15 +185,7 @@ def pca(
     min_cells: int = MIN_CELLS,
     progress: Progress = silent,
 ) -> SharedPCA:
-    """The PCA of all sites together, two rounds.
-
-    Parameters
-    ----------
-    own, names, add_up, n_hvgs, min_cells
-        As of :func:`genes`.
-    n_components
-        Number of coordinates.
-    """
+    """The PCA of all sites together, two rounds; genes are chosen as by :func:`genes`."""
     names = gene_list(names)
     most = min(n_hvgs, names.size)
     if most > MOST_GENES:

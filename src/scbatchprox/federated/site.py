@@ -231,15 +231,11 @@ class Site:
 
     def _given(self, at: _Round, addends: Addends, own: Own, permitted: bool) -> Message:
         """Publish what this site adds in a round, or has given to it before."""
-        message = self.ledger.given(at.plan, at.number, self.keys.card)
-        limbs = self._encoded(at, addends) if message is None else None
+        given = self.ledger.given(at.plan, at.number, self.keys.card)
+        message = given or self._made(at, addends)
         if at.number == 0:  # an answer that was given before must be to the same cells
             self.ledger.enter(Answer.to(at.plan, own), permitted=permitted)
-        if message is None:
-            assert limbs is not None
-            hidden = masked(limbs, at.fixed, self.keys, at.plan, at.number, at.state)
-            header = at.header(self.name, len(limbs))
-            message = Message.signed(self.keys.signing, header, hidden.astype("<u8").tobytes())
+        if given is None:
             self.ledger.give(at.plan, at.number, message)  # nothing has left the site before that
         if message.header["state"] != at.state:
             raise BadValue(
@@ -249,13 +245,17 @@ class Site:
         self.folder.publish(at.place(self.name), message)
         return message
 
-    def _encoded(self, at: _Round, addends: Addends) -> Limbs:
+    def _made(self, at: _Round, addends: Addends) -> Message:
+        """The message with what this site adds in a round."""
         try:
             # Every site adds one more number, a 1. Their sum shows that all masks have cancelled.
-            return np.concatenate([at.fixed.encoded([1]), addends.limbs])
+            limbs = np.concatenate([at.fixed.encoded([1]), addends.limbs])
         except InputError:  # a number out of range, or cells that cannot be read
             self.tell(at.plan, "cells")
             raise
+        hidden = masked(limbs, at.fixed, self.keys, at.plan, at.number, at.state)
+        header = at.header(self.name, len(limbs))
+        return Message.signed(self.keys.signing, header, hidden.astype("<u8").tobytes())
 
     def _combined(self, at: _Round, count: int) -> Totals | Waiting:
         """The sums of a round, from the messages of all sites."""
