@@ -65,10 +65,6 @@ class _Round:
     state: str
     fixed: Fixed
 
-    def place(self, site: str) -> str:
-        """Where the message of a site is."""
-        return self.plan.place("sum", site, self.number)
-
     def header(self, site: str, count: int) -> dict[str, Any]:
         """What the message of a site with so many numbers says."""
         about = {"type": "sum", "site": site, "plan": self.plan.hash, "round": self.number}
@@ -242,7 +238,7 @@ class Site:
                 f"Expected the sums that round {at.number} was answered for, found others: messages in the "
                 f"folder were changed since."
             )
-        self.folder.publish(at.place(self.name), message)
+        self.folder.publish(at.plan.place("sum", self.name, at.number), message)
         return message
 
     def _made(self, at: _Round, addends: Addends) -> Message:
@@ -259,8 +255,10 @@ class Site:
 
     def _combined(self, at: _Round, count: int) -> Totals | Waiting:
         """The sums of a round, from the messages of all sites."""
-        fixed = at.fixed
-        places = {card: self.folder.find(at.place(card.site)) for card in at.plan.members}
+        plan, fixed = at.plan, at.fixed
+        places = {
+            card: self.folder.find(plan.place("sum", card.site, at.number)) for card in plan.members
+        }
         missing = tuple(card.site for card, path in places.items() if path is None)
         if missing:
             return Waiting(at.number, missing)

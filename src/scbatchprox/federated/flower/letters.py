@@ -8,7 +8,7 @@ by field: names, first line, size and parts of files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -29,7 +29,6 @@ __all__ = [
     "Letter",
     "Part",
     "Want",
-    "conflicts",
     "is_name",
     "wanted",
 ]
@@ -76,11 +75,6 @@ class Code(StrEnum):
 def is_name(name: object) -> bool:
     """Whether this is the name of a message, relative to its folder."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def is_hash(value: object) -> bool:
-    """Whether this is a SHA-256 hash in hexadecimal digits."""
-    return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
@@ -139,11 +133,6 @@ def wanted(own: Files, other: Have, budget: int) -> Iterator[Want]:
             yield Want(name, entry, offset, length)
             offset += length
             budget -= length
-
-
-def conflicts(own: Files, other: Files) -> Iterable[str]:
-    """Return names that both sides have, with different content."""
-    return sorted(name for name in own.keys() & other.keys() if own[name] != other[name])
 
 
 Records = dict[str, dict[str, Any]]
@@ -223,7 +212,7 @@ def _name(name: Any, *, empty: bool = False) -> str:
 
 
 def _entry(digest: Any, size: Any) -> Entry:
-    if not is_hash(digest) or not _whole(size):
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest) or not _whole(size):
         raise BadLetter
     return Entry(digest, size)
 
