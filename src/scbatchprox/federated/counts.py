@@ -167,12 +167,14 @@ SAME = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class SharedPCA:
-    """A PCA of the cells of all sites."""
+    """A PCA of the cells of all sites, and the moments of their coordinates.
 
-    upstream: PCAUpstream  # to be saved, published and applied at every site
-    pooled: (
-        Pooled  # of the coordinates of all cells: all that the moment target needs of other sites
-    )
+    The upstream is to be saved, published and applied at every site. The moments are all that the moment
+    target needs of other sites.
+    """
+
+    upstream: PCAUpstream
+    pooled: Pooled
 
 
 def pca(
