@@ -125,8 +125,11 @@ class Publication:
 
 @dataclass
 class Answer:
-    """The plan that a site answers, and what it is answered with besides a file."""
+    """The plan that a site answers, and the cells or counts that it is answered with."""
 
+    path: o.In
+    batch_key: o.MaybeBatchKey = None
+    use_rep: o.UseRep = None
     name: PlanName = None
     labels: o.LabelsFile = None
     population_key: o.PopulationKey = None
@@ -147,9 +150,6 @@ class Answer:
         self,
         site: Site,
         plan: Plan,
-        path: Path,
-        batch_key: list[str] | None,
-        use_rep: str | None,
         *,
         key_added: str | None = None,
         result: o.Result | None = None,
@@ -164,21 +164,21 @@ class Answer:
             _check_unused(plan, layer=self.layer, fractional=self.fractional)
             if model is not None:
                 check_place(model)
-            if not batch_key:
+            if not self.batch_key:
                 raise BadValue("Expected --batch-key, found none.")
-            out = result.out if result else None
             file = CellsFile(
-                path, batch_key, use_rep, key_added, out, self.labels, self.population_key
-            )
+                self.path, self.batch_key, self.use_rep, key_added, result.out if result else None,
+                self.labels, self.population_key,
+            )  # fmt: skip
             write = result is not None
             return contribute(site, plan, file, min_cells=self.min_cells, write=write, **terms)
         from ..federated.counts import CountsFile, contribute_counts
 
         _check_unused(
-            plan, use_rep=use_rep, labels=self.labels, population_key=self.population_key,
+            plan, use_rep=self.use_rep, labels=self.labels, population_key=self.population_key,
             key_added=key_added, in_place=result and result.in_place, model=model,
         )  # fmt: skip
-        counts = CountsFile(path, batch_key or None, self.layer, self.fractional)
+        counts = CountsFile(self.path, self.batch_key or None, self.layer, self.fractional)
         return contribute_counts(site, plan, counts, min_cells=self.min_cells, **terms)
 
 
@@ -268,11 +268,7 @@ def genes(
     messages: Messages,
 ) -> None:
     """Publish a plan to choose the highly variable genes of all sites, from counts: one sum."""
-    from ..federated.counts import counts_parameters
-
-    site, names = messages.site(private), _lines(gene_file)
-    parameters = counts_parameters(names, n_hvgs=hvgs, min_cells=publication.min_cells)
-    publication.publish(output, site, "genes", parameters)
+    _publish_counts(output, messages.site(private), publication, gene_file, hvgs)
 
 
 @command(
@@ -289,25 +285,31 @@ def pca(
     messages: Messages,
 ) -> None:
     """Publish a plan for a PCA of the counts of all sites: one sum for the genes, one for the axes."""
+    _publish_counts(output, messages.site(private), publication, gene_file, hvgs, coordinates)
+
+
+def _publish_counts(
+    output: Output,
+    site: Site,
+    publication: Publication,
+    path: Path,
+    hvgs: int,
+    coordinates: int | None = None,
+) -> None:
+    """Publish a plan for a PCA, or without coordinates for the choice of genes."""
     from ..federated.counts import counts_parameters
-
-    site, names = messages.site(private), _lines(gene_file)
-    parameters = counts_parameters(
-        names, n_hvgs=hvgs, n_components=coordinates, min_cells=publication.min_cells
-    )
-    publication.publish(output, site, "pca", parameters)
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a text file."""
     from ..io.atomic import check_file
 
     check_file(path, "a list of genes")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [line.strip() for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError):
         raise BadValue(f"Expected a list of genes, one per line, found {path}.") from None
+    names = [line.strip() for line in lines if line.strip()]
+    parameters = counts_parameters(
+        names, n_hvgs=hvgs, n_components=coordinates, min_cells=publication.min_cells
+    )
+    publication.publish(output, site, "genes" if coordinates is None else "pca", parameters)
 
 
 federated_flower.add(federated)
@@ -360,9 +362,7 @@ def trust(
 def contribute(
     output: Output,
     *,
-    path: o.In,
     private: Private,
-    batch_key: o.MaybeBatchKey = None,
     confirm: Annotated[
         str | None,
         _study(
@@ -370,7 +370,6 @@ def contribute(
         ),
     ] = None,
     messages: Messages,
-    use_rep: o.UseRep = None,
     answer: Answer,
     allow_difference: Annotated[
         bool,
@@ -392,8 +391,8 @@ def contribute(
     accepted = site.ledger.has(plan) or _accepts(output, plan, "Answer this plan?", yes=yes)
     with output.progress() as progress:
         found = answer.give(
-            site, plan, path, batch_key, use_rep, confirmed=confirm, accepted=accepted,
-            permitted=allow_difference, progress=progress, wait=_patience(wait),
+            site, plan, confirmed=confirm, accepted=accepted, permitted=allow_difference,
+            progress=progress, wait=_patience(wait),
         )  # fmt: skip
     facts: dict[str, Any] = {"plan": plan.hash, "complete": not isinstance(found, Waiting)}
     line = f"plan {plan.id}: all sums are complete; next: scbatchprox federated finish"
@@ -413,19 +412,16 @@ def contribute(
 def finish(
     output: Output,
     *,
-    path: o.In,
     private: Private,
-    batch_key: o.MaybeBatchKey = None,
     messages: Messages,
-    use_rep: o.UseRep = None,
+    answer: Answer,
     key_added: o.KeyAdded = None,
     result: o.Result,
-    answer: Answer,
     model: o.ModelOut = None,
     wait: Wait = 0.0,
 ) -> None:
     """Combine the sums of all sites and write the result: refined cells, genes, or a PCA."""
-    out = result.place(path=path, labels=answer.labels, model=model)
+    out = result.place(path=answer.path, labels=answer.labels, model=model)
     site = messages.site(private)
     plan = site.folder.plan(answer.name)
     if not site.ledger.has(plan):
@@ -436,15 +432,14 @@ def finish(
     waits = _patience(wait)
     with output.progress() as progress:
         found = answer.give(
-            site, plan, path, batch_key, use_rep, key_added=key_added, result=result, model=model,
-            progress=progress, wait=waits,
+            site, plan, key_added=key_added, result=result, model=model, progress=progress, wait=waits,
         )  # fmt: skip
         _check_complete(plan, found)
         if plan.kind != "refine":
             assert out is not None  # since --in-place is not for counts
             line = _write_counts(site, plan, found, out, waits)
         else:
-            line = f"wrote {out or path}"
+            line = f"wrote {out or answer.path}"
             if model is not None:
                 found.save(model)
     if plan.kind == "refine":
@@ -454,7 +449,7 @@ def finish(
     output.print_line(
         f"fingerprint of all sums {sums}: it is the same at every site that saw the same messages"
     )
-    written = {"written": str(out or path), "model": model and str(model)}
+    written = {"written": str(out or answer.path), "model": model and str(model)}
     output.print_json({"plan": plan.hash, **written, "sums": sums})
 
 

@@ -82,37 +82,36 @@ class _Study:
 
     def introduce(self) -> None:
         """Make keys, and trust the cards of all sites."""
-        made = self.all("keys", own=lambda site: [site, "--study", "demo"])
+        made = self.at(SITES, "keys", own=lambda site: [site, "--study", "demo"])
         for site in SITES:
             self._wait_for([site], [f"cards/{other}.card" for other in SITES if other != site])
         for other, card in made.items():
-            self.all("trust", other, card["fingerprint"])
+            self.at(SITES, "trust", other, card["fingerprint"])
 
     def fit_pca(self) -> None:
         """Fit a PCA of all sites, and embed the cells of each."""
         genes = str(self.out / "genes.txt")
-        options = ["--genes", genes, "--hvgs", str(N_HVGS), "--coordinates", str(N_COMPONENTS)]
-        plan = self.one("pca", *options)
-        self._wait_for(SITES[1:], [f"plans/{plan['plan'][:16]}.plan"])
-        self._answer(plan["fingerprint"], "counts.h5ad", "--batch-key", "donor")
-        self._finish(plan["plan"], "counts.h5ad", "pca.safetensors", "--batch-key", "donor")
-        for site in SITES:
-            home = self.out / site
-            _command(
+        self._answer(
+            "counts.h5ad", "pca.safetensors",
+            "pca", "--genes", genes, "--hvgs", str(N_HVGS), "--coordinates", str(N_COMPONENTS),
+        )  # fmt: skip
+        homes = {site: self.out / site for site in SITES}
+        _at_once({
+            site: [
                 "embed", "apply", str(home / "counts.h5ad"), "--upstream", str(home / "pca.safetensors"),
-                "--out", str(home / "cells.h5ad"),
-            )  # fmt: skip
+                "--out", str(home / "cells.h5ad"), "--json",
+            ]
+            for site, home in homes.items()
+        })  # fmt: skip
 
     def refine(self, target: str) -> None:
         """Refine the cells of all sites."""
         pca = str(self.out / SITES[0] / "pca.safetensors")
-        plan = self.one(
+        # Yes to what the population target gives away: these cells are simulated.
+        self._answer(
+            "cells.h5ad", "refined.h5ad",
             "plan", "--coordinates", str(N_COMPONENTS), "--embedding", pca, "--target", target, "--yes",
         )  # fmt: skip
-        self._wait_for(SITES[1:], [f"plans/{plan['plan'][:16]}.plan"])
-        # To what the population target gives away: these cells are simulated.
-        self._answer(plan["fingerprint"], "cells.h5ad", "--batch-key", "donor", "--yes")
-        self._finish(plan["plan"], "cells.h5ad", "refined.h5ad", "--batch-key", "donor")
 
     def compare(self, target: str) -> dict[str, float]:
         """Compare with the central fit, and say what each party saw."""
@@ -143,32 +142,34 @@ class _Study:
         print("    names of sites; the plans; the PCA")
         print("  each site: the same, and its own cells")
         print("What can be worked out from it")
-        print(f"  {_inferred(target)}")
+        print(
+            "  no numbers of one site, that we know of" if target == "moment" else f"  {POPULATION}"
+        )
         return {"difference": worst, "moved": moved, "rounds": rounds, "bytes": size}
 
-    def one(self, *arguments: str) -> dict[str, str]:
-        """Run a command at the first site."""
-        found: dict[str, str] = json.loads(_command(*self._of(SITES[0], arguments)))
-        return found
-
-    def all(
-        self, *arguments: str, own: Callable[[str], Sequence[str]] = lambda _: ()
+    def at(
+        self,
+        sites: Sequence[str],
+        verb: str,
+        *options: str,
+        own: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> dict[str, dict[str, str]]:
-        """Run a command at all sites at once; return what each printed."""
-        verb, *rest = arguments
+        """Run a command at some sites at once, with options of their own; return what each printed."""
         return _at_once({
-            site: self._of(site, [verb, *own(site), *rest]) for site in SITES
+            site: ["federated", verb, *own(site), *options, *self._where(site)] for site in sites
         })  # fmt: skip
 
-    def _answer(self, fingerprint: str, file: str, *options: str) -> None:
-        self.all(
-            "contribute", "--plan", fingerprint, "--confirm", fingerprint, "--wait", PATIENCE, *options,
+    def _answer(self, file: str, out: str, *plan: str) -> None:
+        """Publish a plan at the first site, and answer it with a file at all; each writes the result."""
+        made = self.at(SITES[:1], *plan)[SITES[0]]
+        self._wait_for(SITES[1:], [f"plans/{made['plan'][:16]}.plan"])
+        options = ["--plan", made["plan"], "--wait", PATIENCE, "--batch-key", "donor"]
+        self.at(
+            SITES, "contribute", "--confirm", made["fingerprint"], "--yes", *options,
             own=lambda site: [str(self.out / site / file)],
         )  # fmt: skip
-
-    def _finish(self, plan: str, file: str, out: str, *options: str) -> None:
-        self.all(
-            "finish", "--plan", plan, "--wait", PATIENCE, *options,
+        self.at(
+            SITES, "finish", *options,
             own=lambda site: [str(self.out / site / file), "--out", str(self.out / site / out)],
         )  # fmt: skip
 
@@ -181,16 +182,11 @@ class _Study:
                 raise BadValue("Expected messages to arrive at all sites, found that some did not.")
             time.sleep(0.5)
 
-    def _of(self, site: str, arguments: Sequence[str]) -> list[str]:
+    def _where(self, site: str) -> list[str]:
         home = self.out / site
         boxes = ["--inbox", str(home / "inbox"), "--outbox", str(home / "outbox")]
         where = ["--folder", str(self.out / "share")] if self.shared else boxes
-        return ["federated", *arguments, "--private", str(home / "private"), *where, "--json"]
-
-
-def _inferred(target: str) -> str:
-    """What the sums of a target are known to give away of single sites."""
-    return "no numbers of one site, that we know of" if target == "moment" else POPULATION
+        return ["--private", str(home / "private"), *where, "--json"]
 
 
 def central_fit(Z: np.ndarray, batch: np.ndarray, target: str) -> np.ndarray:
@@ -199,12 +195,6 @@ def central_fit(Z: np.ndarray, batch: np.ndarray, target: str) -> np.ndarray:
     cells = MemoryCells(Z, Labels.of(batch, len(Z)))
     model.fit_moments(dissolved(model.describe(cells), MIN_CELLS))
     return model.transform(Z, batch)
-
-
-def _command(*arguments: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "scbatchprox", *arguments], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout  # fmt: skip
 
 
 def _at_once(commands: dict[str, list[str]]) -> dict[str, dict[str, str]]:

@@ -19,9 +19,9 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -71,40 +71,15 @@ __all__ = [
 FORMAT = Fixed(128, 56)
 
 
-class Later(Addends):
-    """Addends that are computed when they are first used: a round whose sum is known does not need them."""
-
-    def __init__(self, compute: Callable[[], Floats], fixed: Fixed) -> None:
-        self.__dict__.update(compute=compute, fixed=fixed)
-
-    @cached_property
-    def values(self) -> Floats:
-        """The numbers."""
-        values: Floats = self.__dict__["compute"]()
-        return values
-
-
 @dataclass(frozen=True, eq=False)
 class VariableGenes:
-    """The choice of genes, and the sums over all sites that it was made from.
+    """The choice of genes, and the sums over the cells of all sites that it was made from."""
 
-    Attributes
-    ----------
-    names
-        (G,) the public list of genes.
-    n_sites, n_batches
-        Numbers of sites and batches.
-    sums
-        Sums over the cells of all sites.
-    table
-        Scanpy's table of the genes of the list with enough cells, indexed by name.
-    """
-
-    names: np.ndarray
+    names: np.ndarray  # (G,) the public list of genes
     n_sites: int
     n_batches: int
     sums: GeneSums
-    table: pd.DataFrame
+    table: pd.DataFrame  # scanpy's, of the genes with enough cells, indexed by name
 
     @property
     def chosen(self) -> np.ndarray:
@@ -139,19 +114,10 @@ def genes(
 ) -> VariableGenes:
     """The highly variable genes of all sites together, one round.
 
-    Parameters
-    ----------
-    own
-        The site's counts, with a batch for each cell; without, they are one batch.
-    names
-        The public list of genes. The site must have them all. Totals of cells are over this list.
-    add_up
-        Adds up sums over sites.
-    n_hvgs
-        Number of genes to choose, by scanpy's default (dispersions as by Satija et al. 2015); all if the list
-        has no more.
-    min_cells
-        Only genes with a count in this many cells of all sites are chosen from.
+    The site must have all genes of the public list ``names``, over which the totals of cells are. Without a
+    batch for each cell, its counts are one batch. ``n_hvgs`` genes are chosen by scanpy's default
+    (dispersions as by Satija et al. 2015), from those with a count in ``min_cells`` cells of all sites; all
+    if there are no more.
     """
     check_positive("n_hvgs", n_hvgs)
     names = gene_list(names)
@@ -164,7 +130,7 @@ def genes(
         head = [1.0, found.n_cells, n_batches]
         return np.concatenate([head, found.detected, found.total, found.square])
 
-    totals = add_up(Later(values, FORMAT)).floats()
+    totals = add_up(Addends(values, FORMAT)).floats()
     n_sites, n_cells, n_batches = _whole(totals[:3])
     if not 1 <= n_sites <= n_batches <= n_cells:
         raise BadValue("Expected numbers of sites, batches and cells in the sum, found others.")
@@ -201,14 +167,10 @@ SAME = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class SharedPCA:
-    """A PCA of the cells of all sites.
+    """A PCA of the cells of all sites, and the moments of their coordinates.
 
-    Attributes
-    ----------
-    upstream
-        The PCA, to be saved, published and applied at every site.
-    pooled
-        Moments of the coordinates of all cells: all that the moment target needs of other sites.
+    The upstream is to be saved, published and applied at every site. The moments are all that the moment
+    target needs of other sites.
     """
 
     upstream: PCAUpstream
@@ -225,15 +187,7 @@ def pca(
     min_cells: int = MIN_CELLS,
     progress: Progress = silent,
 ) -> SharedPCA:
-    """The PCA of all sites together, two rounds.
-
-    Parameters
-    ----------
-    own, names, add_up, n_hvgs, min_cells
-        As of :func:`genes`.
-    n_components
-        Number of coordinates.
-    """
+    """The PCA of all sites together, two rounds; genes are chosen as by :func:`genes`."""
     names = gene_list(names)
     most = min(n_hvgs, names.size)
     if most > MOST_GENES:
@@ -316,7 +270,7 @@ def _products(
         head = [math.ldexp(digits, -fixed.fraction), own.n_cells]
         return np.concatenate([head, total, products[lower]])
 
-    totals = add_up(Later(values, fixed)).floats()
+    totals = add_up(Addends(values, fixed)).floats()
     if totals[0] != math.ldexp(found.n_sites * digits, -fixed.fraction):
         raise BadValue("Expected the same choice of genes at all sites, found different ones.")
     if totals[1] != n_cells:
@@ -398,22 +352,19 @@ def shared_upstream(site: Site, plan: Plan, found: SharedPCA) -> PCAUpstream | W
     has computed, and the others use it after they have compared it with their own.
     """
     publisher = plan.members[0]
-    place = f"results/{plan.id}/{publisher.site}.result"
-    expected = {"type": "result", "site": publisher.site, "plan": plan.hash}
-    if site.name == publisher.site and site.folder.find(place) is None:
-        with tempfile.TemporaryDirectory() as folder:
-            saved = Path(folder) / "pca.safetensors"
-            found.upstream.save(saved)
-            message = Message.signed(site.keys.signing, expected, saved.read_bytes())
-        site.folder.publish(place, message)
-    path = site.folder.find(place)
-    if path is None:
-        return Waiting(-1, (publisher.site,))
-    message = Message.read(path).check(bytes.fromhex(publisher.signing), path, **expected)
+    place = plan.place("result", publisher.site)
+    header: dict[str, Any] = {"type": "result", "site": publisher.site, "plan": plan.hash}
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "pca.safetensors"
-        copy.write_bytes(message.body)
-        published = PCAUpstream.load(copy)
+        file = Path(folder) / "pca.safetensors"
+        if site.name == publisher.site and site.folder.find(place) is None:
+            found.upstream.save(file)
+            message = Message.signed(site.keys.signing, header, file.read_bytes())
+            site.folder.publish(place, message)
+        path = site.folder.find(place)
+        if path is None:
+            return Waiting(-1, (publisher.site,))
+        file.write_bytes(publisher.message(path, **header).body)
+        published = PCAUpstream.load(file)
     check_published(found.upstream, published)
     return published
 

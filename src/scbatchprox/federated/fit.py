@@ -158,17 +158,9 @@ def contribute(
 ) -> BatchProx | Waiting:
     """Answer the rounds of a plan with the cells of a file; return the fitted model if all are known.
 
-    Parameters
-    ----------
-    site, plan, terms
-        As for :meth:`Site.run`; progress is also called after every chunk of rows.
-    file
-        The cells.
-    min_cells
-        Cells in a batch, at least; by default what the plan says, and at least 20. Only the site itself can
-        lower it.
-    write
-        Write the refined cells when the model is fitted.
+    ``min_cells`` is the least number of cells in a batch: by default what the plan says, and at least 20.
+    Only the site itself can lower it. With ``write``, the refined cells are written when the model is
+    fitted. ``terms`` are those of :meth:`Site.run`; progress is also called after every chunk of rows.
     """
     if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
         raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")

@@ -77,19 +77,19 @@ class Folder:
                 return folder / place
         return None
 
-    def names(self, kind: str, suffix: str) -> list[str]:
-        """Names of messages in a subfolder, sorted; other files are left out."""
+    def names(self, kind: str) -> list[str]:
+        """Names of all of a ``"card"`` or ``"plan"``, sorted; other files are left out."""
         found = {
             path.stem
             for folder in (self.inbox, self.outbox)
-            for path in (folder / kind).glob(f"*{suffix}")
+            for path in (folder / f"{kind}s").glob(f"*.{kind}")
             if is_name(path.stem) and path.is_file()
         }
         return sorted(found)
 
     def cards(self) -> list[Card]:
         """All cards, by the names of the sites."""
-        return [self.card(site) for site in self.names("cards", ".card")]
+        return [self.card(site) for site in self.names("card")]
 
     def card(self, site: str) -> Card:
         """The card of a site."""
@@ -99,14 +99,14 @@ class Folder:
         """The message with the card of a site, and its path."""
         path = self.find(f"cards/{check_name('site', site)}.card")
         if path is None:
-            known = ", ".join(self.names("cards", ".card")) or "none"
+            known = ", ".join(self.names("card")) or "none"
             raise BadFile(f"Expected the card of {site}, found none; available: {known}.")
         return Message.read(path, most_body=0), path
 
     def plan(self, name: str | None = None) -> Plan:
         """The plan whose hash begins with ``name``, or the only one."""
         wanted = (name or "").replace("-", "").lower()
-        known = self.names("plans", ".plan")
+        known = self.names("plan")
         found = [plan for plan in known if plan.startswith(wanted[:16])]
         if len(found) != 1:
             raise BadValue(
@@ -118,8 +118,7 @@ class Folder:
             raise BadFile(f"Expected the plan {found[0]}, found none.")
         message = Message.read(path, most_body=0)
         plan = Plan.from_json(message.header.get("plan"))
-        author = plan.member(str(message.header.get("site")))
-        message.check(bytes.fromhex(author.signing), path, type="plan")
+        plan.member(str(message.header.get("site"))).check(message, path, type="plan")
         if plan.id != path.stem or not plan.hash.startswith(wanted):
             raise BadValue(f"Expected the plan {path.stem} at {path}, found the plan {plan.id}.")
         return plan
@@ -173,7 +172,7 @@ class Status:
 
 def status_of(folder: Folder, name: str | None = None) -> Status:
     """The status of all plans in a folder, or of one."""
-    names = folder.names("plans", ".plan") if name is None else [folder.plan(name).id]
+    names = folder.names("plan") if name is None else [name]
     return Status(folder.cards(), [_status(folder, folder.plan(plan)) for plan in names])
 
 
@@ -181,8 +180,7 @@ def _status(folder: Folder, plan: Plan) -> PlanStatus:
     sites = tuple(card.site for card in plan.members)
 
     def absent(number: int) -> tuple[str, ...]:
-        place = f"sums/{plan.id}/{number:04}"
-        return tuple(site for site in sites if folder.find(f"{place}/{site}.sum") is None)
+        return tuple(site for site in sites if not folder.find(plan.place("sum", site, number)))
 
     number = 0
     while not (missing := absent(number)):
@@ -196,13 +194,10 @@ def _codes(folder: Folder, plan: Plan, missing: tuple[str, ...]) -> dict[str, st
     """Codes of sites that have not answered."""
     found = {}
     for card in plan.members:
-        path = folder.find(f"codes/{plan.id}/{card.site}.code")
+        path = folder.find(plan.place("code", card.site))
         if path is None or card.site not in missing:
             continue
-        message = Message.read(path, most_body=0)
-        message.check(
-            bytes.fromhex(card.signing), path, type="code", site=card.site, plan=plan.hash
-        )
+        message = card.message(path, most_body=0, type="code", site=card.site, plan=plan.hash)
         code = message.header.get("code")
         if not isinstance(code, str) or code not in CODES:
             raise BadValue(f"Expected a code of {', '.join(CODES)} in {path}, found {shown(code)}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadFile, BadValue, MissingExtra
 from ..io.atomic import kind_at, replacing
-from .messages import Message, as_bytes, check_name, grouped, shown
+from .messages import MOST_BYTES, Message, as_bytes, check_name, grouped, shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,20 +34,12 @@ def _key_types() -> tuple[type[Ed25519PrivateKey], type[X25519PrivateKey]]:
 
 @dataclass(frozen=True)
 class Card:
-    """A site's name and public keys in a study.
-
-    Attributes
-    ----------
-    study, site
-        Names.
-    signing, masking
-        Public keys in hexadecimal: Ed25519 for signatures, X25519 for the masks that pairs of sites share.
-    """
+    """A site's name and public keys in a study, in hexadecimal."""
 
     study: str
     site: str
-    signing: str
-    masking: str
+    signing: str  # Ed25519, for signatures
+    masking: str  # X25519, for the masks that pairs of sites share
 
     def __post_init__(self) -> None:
         check_name("study", self.study)
@@ -84,12 +76,20 @@ class Card:
     def of(cls, message: Message, path: Path) -> Card:
         """The card in a message, if its site signed it."""
         card = cls.from_json(message.header.get("card"))
-        message.check(bytes.fromhex(card.signing), path, type="card")
+        card.check(message, path, type="card")
         if path.stem != card.site:
             raise BadValue(
                 f"Expected the card of {path.stem} at {path}, found that of {card.site}."
             )
         return card
+
+    def message(self, path: Path, most_body: int = MOST_BYTES, **expected: Any) -> Message:
+        """Read a message, and verify that this site signed it, with these entries in its header."""
+        return self.check(Message.read(path, most_body), path, **expected)
+
+    def check(self, message: Message, path: Path, **expected: Any) -> Message:
+        """Verify that this site signed a message, with these entries in its header; return it."""
+        return message.check(bytes.fromhex(self.signing), path, **expected)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -133,9 +133,7 @@ class Ledger:
         path = self._round(plan, number)
         if not path.exists():
             return None
-        return Message.read(path).check(
-            bytes.fromhex(own.signing), path, type="sum", plan=plan.hash, round=number
-        )
+        return own.message(path, type="sum", plan=plan.hash, round=number)
 
     def give(self, plan: Plan, number: int, message: Message) -> None:
         """Record what this site gives to a round."""

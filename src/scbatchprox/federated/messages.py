@@ -22,6 +22,7 @@ __all__ = [
     "MAGIC",
     "MOST_BYTES",
     "MOST_HEADER",
+    "NAME",
     "Message",
     "as_bytes",
     "check_name",
@@ -31,12 +32,13 @@ __all__ = [
     "shown",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+#: A plain name of a study or a site, which can be the name of a file everywhere.
+NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?"
 
 
 def is_name(name: object) -> bool:
-    """Whether a name is plain, so that it can be the name of a file everywhere."""
-    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and not name.endswith(".")
+    """Whether a name is plain: see :data:`NAME`."""
+    return isinstance(name, str) and re.fullmatch(NAME, name) is not None
 
 
 def check_name(what: str, name: object) -> str:

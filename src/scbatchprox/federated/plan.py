@@ -28,25 +28,15 @@ KINDS = ("refine", "genes", "pca")
 class Plan:
     """A plan of one or more rounds of sums.
 
-    Attributes
-    ----------
-    study
-        Name of the study.
-    kind
-        ``"refine"``, ``"genes"`` or ``"pca"``.
-    members
-        Cards of all sites, by name.
-    parameters
-        What the kind needs to know: never anything that depends on the cells of a site.
-    note
-        A sentence for people, such as the purpose.
+    ``kind`` is ``"refine"``, ``"genes"`` or ``"pca"``, and ``parameters`` are what that needs to know: never
+    anything that depends on the cells of a site.
     """
 
     study: str
     kind: str
-    members: tuple[Card, ...]
+    members: tuple[Card, ...]  # all sites, by name
     parameters: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # a sentence for people, such as the purpose
 
     def __post_init__(self) -> None:
         check_name("study", self.study)
@@ -115,6 +105,11 @@ class Plan:
                 return card
         known = ", ".join(card.site for card in self.members)
         raise BadValue(f"Expected a site of the plan, found {site!r}; available: {known}.")
+
+    def place(self, kind: str, site: str, number: int | None = None) -> str:
+        """Where the message of a site is: its ``"sum"`` of a round, a ``"code"`` or a ``"result"``."""
+        folder = self.id if number is None else f"{self.id}/{number:04}"
+        return f"{kind}s/{folder}/{site}.{kind}"
 
     def number(self, name: str) -> int:
         """A positive parameter, which another site has written."""

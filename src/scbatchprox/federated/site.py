@@ -65,10 +65,6 @@ class _Round:
     state: str
     fixed: Fixed
 
-    def place(self, site: str) -> str:
-        """Where the message of a site is."""
-        return f"sums/{self.plan.id}/{self.number:04}/{site}.sum"
-
     def header(self, site: str, count: int) -> dict[str, Any]:
         """What the message of a site with so many numbers says."""
         about = {"type": "sum", "site": site, "plan": self.plan.hash, "round": self.number}
@@ -220,8 +216,9 @@ class Site:
         """Publish, by a code only, that this site does not answer."""
         header = {"type": "code", "site": self.name, "plan": plan.hash, "code": code}
         assert code in CODES
-        place = f"codes/{plan.id}/{self.name}.code"
-        self.folder.publish(place, Message.signed(self.keys.signing, header))
+        self.folder.publish(
+            plan.place("code", self.name), Message.signed(self.keys.signing, header)
+        )
 
     def tell(self, plan: Plan, code: str) -> None:
         """As :meth:`refuse`, if that is possible: the operator must see why, whatever the folder holds."""
@@ -230,44 +227,45 @@ class Site:
 
     def _given(self, at: _Round, addends: Addends, own: Own, permitted: bool) -> Message:
         """Publish what this site adds in a round, or has given to it before."""
-        message = self.ledger.given(at.plan, at.number, self.keys.card)
-        limbs = self._encoded(at, addends) if message is None else None
+        given = self.ledger.given(at.plan, at.number, self.keys.card)
+        message = given or self._made(at, addends)
         if at.number == 0:  # an answer that was given before must be to the same cells
             self.ledger.enter(Answer.to(at.plan, own), permitted=permitted)
-        if message is None:
-            assert limbs is not None
-            hidden = masked(limbs, at.fixed, self.keys, at.plan, at.number, at.state)
-            header = at.header(self.name, len(limbs))
-            message = Message.signed(self.keys.signing, header, hidden.astype("<u8").tobytes())
+        if given is None:
             self.ledger.give(at.plan, at.number, message)  # nothing has left the site before that
         if message.header["state"] != at.state:
             raise BadValue(
                 f"Expected the sums that round {at.number} was answered for, found others: messages in the "
                 f"folder were changed since."
             )
-        self.folder.publish(at.place(self.name), message)
+        self.folder.publish(at.plan.place("sum", self.name, at.number), message)
         return message
 
-    def _encoded(self, at: _Round, addends: Addends) -> Limbs:
+    def _made(self, at: _Round, addends: Addends) -> Message:
+        """The message with what this site adds in a round."""
         try:
             # Every site adds one more number, a 1. Their sum shows that all masks have cancelled.
-            return np.concatenate([at.fixed.encoded([1]), addends.limbs])
+            limbs = np.concatenate([at.fixed.encoded([1]), addends.limbs])
         except InputError:  # a number out of range, or cells that cannot be read
             self.tell(at.plan, "cells")
             raise
+        hidden = masked(limbs, at.fixed, self.keys, at.plan, at.number, at.state)
+        header = at.header(self.name, len(limbs))
+        return Message.signed(self.keys.signing, header, hidden.astype("<u8").tobytes())
 
     def _combined(self, at: _Round, count: int) -> Totals | Waiting:
         """The sums of a round, from the messages of all sites."""
-        fixed = at.fixed
-        places = {card: self.folder.find(at.place(card.site)) for card in at.plan.members}
+        plan, fixed = at.plan, at.fixed
+        places = {
+            card: self.folder.find(plan.place("sum", card.site, at.number)) for card in plan.members
+        }
         missing = tuple(card.site for card, path in places.items() if path is None)
         if missing:
             return Waiting(at.number, missing)
         total: Limbs = np.zeros((count, fixed.n_limbs), np.uint64)
         for card, path in places.items():
             assert path is not None
-            message = Message.read(path, most_body=total.nbytes)
-            message.check(bytes.fromhex(card.signing), path, **at.header(card.site, count))
+            message = card.message(path, total.nbytes, **at.header(card.site, count))
             if len(message.body) != total.nbytes:
                 raise BadValue(f"Expected {count} numbers in {path.name}, found another size.")
             body = np.frombuffer(message.body, "<u8").astype(np.uint64)

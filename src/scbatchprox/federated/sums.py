@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -37,19 +38,12 @@ LIMB = 64
 class Fixed:
     """A format of fixed-point numbers.
 
-    Attributes
-    ----------
-    bits
-        Size of a number, a multiple of 64.
-    fraction
-        Bits after the binary point.
-    spare
-        Bits of the range that one site leaves free, so that the sum of up to 2^spare sites is in range too.
-        None are needed if the sum is known to be in range.
+    One site leaves ``spare`` bits of the range free, so that the sum of up to 2^spare sites is in range too.
+    None are needed if the sum is known to be in range.
     """
 
-    bits: int
-    fraction: int
+    bits: int  # size of a number, a multiple of 64
+    fraction: int  # bits after the binary point
     spare: int = 16
 
     def __post_init__(self) -> None:
@@ -119,32 +113,23 @@ class Fixed:
         negative = (a[:, -1] >> np.uint64(LIMB - 1)).astype(bool)
         size = np.where(negative[:, None], self.negated(a), a)
         out = np.zeros(len(a))
-        for i in reversed(
-            range(self.n_limbs)
-        ):  # from the top: what is added is smaller than an ulp
+        # From the top: what is added is smaller than an ulp.
+        for i in reversed(range(self.n_limbs)):
             out += np.ldexp(size[:, i].astype(np.float64), LIMB * i - self.fraction)
         return np.where(negative, -out, out)
 
     def _from_floats(self, values: Floats) -> Limbs:
         if not (np.abs(values) < self.limit).all():  # NaN is not smaller
             raise self._out_of_range()
-        # A double has 53 bits: an integer of that size, shifted. Bits below the last place are rounded off.
-        mantissa, exponent = np.frexp(values)
-        whole = np.ldexp(mantissa, 53)
-        shift = exponent.astype(np.int64) - 53 + self.fraction
-        whole = np.rint(np.ldexp(whole, np.minimum(shift, 0).astype(np.int32)))
-        shift = np.maximum(shift, 0)
-        if (np.ldexp(np.abs(whole), shift) >= 2.0 ** (self.bits - 1 - self.spare)).any():
-            raise self._out_of_range()  # by the rounding
-        size = np.abs(whole).astype(np.uint64)
-        out = np.zeros((values.size, self.n_limbs), np.uint64)
-        limb, within = shift // LIMB, (shift % LIMB).astype(np.uint64)
-        rows = np.arange(values.size)
-        out[rows, np.minimum(limb, self.n_limbs - 1)] = size << within
-        # Shifting by 64 is undefined, so shift twice.
-        high = (size >> np.uint64(1)) >> (np.uint64(LIMB - 1) - within)
-        spill = limb + 1 < self.n_limbs
-        out[rows[spill], limb[spill] + 1] = high[spill]
+        whole = np.rint(np.ldexp(values, self.fraction))
+        rest = np.abs(whole)
+        if (rest >= 2.0 ** (self.bits - 1 - self.spare)).any():  # by the rounding
+            raise self._out_of_range()
+        out = np.empty((values.size, self.n_limbs), np.uint64)
+        for i in range(self.n_limbs - 1, 0, -1):  # from the top: what is left is exact
+            out[:, i] = high = np.floor(np.ldexp(rest, -LIMB * i))
+            rest -= np.ldexp(high, LIMB * i)
+        out[:, 0] = rest
         return np.where((whole < 0)[:, None], self.negated(out), out)
 
     def _out_of_range(self) -> BadValue:
@@ -160,20 +145,23 @@ WIDE = Fixed(384, 192)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
 class Addends:
     """Numbers of one site, to be added to those of all others.
 
-    Attributes
-    ----------
-    values
-        Doubles, which are rounded to the format, or exact numbers.
-    fixed
-        The format. It must not depend on the site's data.
+    ``values`` are doubles, which are rounded to the format, or exact numbers, or a function that computes
+    doubles: a round whose sum is known does not need them. The format ``fixed`` must not depend on the
+    site's data.
     """
 
-    values: Floats | Sequence[Fraction | int]
-    fixed: Fixed
+    def __init__(
+        self, values: Floats | Sequence[Fraction | int] | Callable[[], Floats], fixed: Fixed
+    ) -> None:
+        self._values, self.fixed = values, fixed
+
+    @cached_property
+    def values(self) -> Floats | Sequence[Fraction | int]:
+        """The numbers."""
+        return self._values() if callable(self._values) else self._values
 
     @property
     def limbs(self) -> Limbs:

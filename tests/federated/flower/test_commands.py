@@ -146,7 +146,7 @@ def test_a_key_is_for_its_owner_and_never_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "modules", ["", pytest.param("client, server, supernode", marks=needs_flower)]
+    "modules", ["", pytest.param("apps, client, server, supernode", marks=needs_flower)]
 )
 def test_a_courier_loads_neither_cells_nor_numbers(modules):
     wanted = modules or "courier, folder, runs, programs, server, client"

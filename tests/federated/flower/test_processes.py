@@ -150,8 +150,8 @@ def test_a_program_that_a_server_sends_is_not_run(loopback):
         EVIL.format(mark=str(mark), server=str(server), limit=loopback.limit)
     )
     text = runs._APP.format(version='"1.0.0"', config="")
-    text = text.replace("scbatchprox.federated.flower.server:app", "evil:server")
-    text = text.replace("scbatchprox.federated.flower.client:app", "evil:app")
+    text = text.replace("scbatchprox.federated.flower.apps:server", "evil:server")
+    text = text.replace("scbatchprox.federated.flower.apps:client", "evil:app")
     (folder / "pyproject.toml").write_text(text)
     wait_for("127.0.0.1", loopback.port, loopback.limit)
     with proxy(loopback) as outside:

@@ -1,25 +1,16 @@
-"""What answers at a site: it sends messages of its outbox, and writes those of others to its inbox.
-
-``scbatchprox federated courier`` calls :func:`reply` itself, and never runs an app that a server sends. The
-ClientApp here is for a supernode that is started by other means; its ``--node-config`` names ``outbox`` and
-``inbox``.
-"""
+"""What answers at a site: it sends messages of its outbox, and writes those of others to its inbox."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .folder import Folder
-from .letters import BUDGET, BadLetter, Code, Have, Letter, is_name, to_flower, to_plain
+from .letters import BUDGET, BadLetter, Code, Have, Letter, is_name
 
-__all__ = ["REQUEST", "Site", "app", "reply"]
-
-#: The type of all requests.
-REQUEST = "query"
+__all__ = ["Site"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,38 +49,3 @@ class Site:
         parts = self.outbox.parts(sendable, request.have, self._budget)
         # Own files count as present, so that nobody sends them back or others under their names.
         return Letter(Have(others | own, self.inbox.begun()), parts, codes)
-
-
-def reply(message: Any, site: Site | None) -> Any:
-    """Return the answer to a message; it holds codes and messages of the outbox only."""
-    from flwr.app import Message
-
-    try:
-        records = to_plain(message.content) if message.metadata.message_type == REQUEST else {}
-    except Exception:
-        records = {}
-    no_folders = Letter(Have({}, {}), codes={"": Code.FOLDER})
-    answer = no_folders.records() if site is None else site.answer(records)
-    return Message(to_flower(answer), reply_to=message)
-
-
-def _query(message: Any, context: Any) -> Any:
-    try:
-        site = Site(Path(context.node_config["outbox"]), Path(context.node_config["inbox"]))
-    except (KeyError, TypeError, OSError):
-        site = None
-    return reply(message, site)
-
-
-def _app() -> Any:
-    """Return the app, or None without Flower: this module can always be imported."""
-    if find_spec("flwr") is None:
-        return None
-    from flwr.clientapp import ClientApp
-
-    made = ClientApp()
-    made.query()(_query)
-    return made
-
-
-app = _app()

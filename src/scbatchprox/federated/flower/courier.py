@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .client import Site, reply
+from .client import Site
 from .programs import check_installed, end, environment, free_port, node_command, on_signals
 from .supernode import GRACE
 
@@ -130,6 +130,8 @@ class Responder:
             push_message,
             push_task_output,
         )
+
+        from .apps import reply
 
         client = _client(self._address, RuntimeTokenHttpInterceptor(token=token))
         heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))

@@ -8,10 +8,12 @@ by field: names, first line, size and parts of files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from ..messages import MAGIC, MOST_BYTES, NAME
 
 __all__ = [
     "BUDGET",
@@ -27,16 +29,12 @@ __all__ = [
     "Letter",
     "Part",
     "Want",
-    "conflicts",
     "is_name",
-    "to_flower",
-    "to_plain",
     "wanted",
 ]
 
-#: What every message of a study begins with. The rest is opaque to a courier.
-FIRST_LINE = b"scbatchprox federated 1\n"
-MAX_BYTES = 512 * 2**20
+#: What every message of a study begins with, and its size at most. The rest is opaque to a courier.
+FIRST_LINE, MAX_BYTES = MAGIC, MOST_BYTES
 #: Limits of a folder, so that nobody can fill another's disk.
 MAX_FILES, MAX_TOTAL = 20_000, 64 * 2**30
 #: Bytes of a part; Flower sends each as one HTTP body, which proxies limit.
@@ -44,11 +42,10 @@ PART = 4 * 2**20
 #: Bytes of files in one letter.
 BUDGET = 32 * 2**20
 
-_SITE = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?"
 _PLAN = r"[0-9a-f]{16}"
 _NAME = re.compile(
-    rf"cards/{_SITE}\.card|plans/{_PLAN}\.plan|sums/{_PLAN}/[0-9]{{4}}/{_SITE}\.sum|codes/{_PLAN}/{_SITE}\.code"
-    rf"|results/{_PLAN}/{_SITE}\.result"
+    rf"cards/{NAME}\.card|plans/{_PLAN}\.plan|sums/{_PLAN}/[0-9]{{4}}/{NAME}\.sum|codes/{_PLAN}/{NAME}\.code"
+    rf"|results/{_PLAN}/{NAME}\.result"
 )
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -78,11 +75,6 @@ class Code(StrEnum):
 def is_name(name: object) -> bool:
     """Whether this is the name of a message, relative to its folder."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def is_hash(value: object) -> bool:
-    """Whether this is a SHA-256 hash in hexadecimal digits."""
-    return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 @dataclass(frozen=True)
@@ -141,11 +133,6 @@ def wanted(own: Files, other: Have, budget: int) -> Iterator[Want]:
             yield Want(name, entry, offset, length)
             offset += length
             budget -= length
-
-
-def conflicts(own: Files, other: Files) -> Iterable[str]:
-    """Return names that both sides have, with different content."""
-    return sorted(name for name in own.keys() & other.keys() if own[name] != other[name])
 
 
 Records = dict[str, dict[str, Any]]
@@ -225,7 +212,7 @@ def _name(name: Any, *, empty: bool = False) -> str:
 
 
 def _entry(digest: Any, size: Any) -> Entry:
-    if not is_hash(digest) or not _whole(size):
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest) or not _whole(size):
         raise BadLetter
     return Entry(digest, size)
 
@@ -236,15 +223,3 @@ def _part(record: Mapping[str, Any]) -> Part:
         raise BadLetter
     # A bad name is refused with a code of its own, by the folder.
     return Part(str(record["name"]), _entry(record["hash"], record["size"]), offset, data)
-
-
-def to_flower(records: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return a RecordDict of ConfigRecords."""
-    from flwr.app import ConfigRecord, RecordDict
-
-    return RecordDict({name: ConfigRecord(dict(record)) for name, record in records.items()})
-
-
-def to_plain(content: Any) -> dict[str, dict[str, Any]]:
-    """Return the ConfigRecords of a RecordDict; others are left out."""
-    return {name: dict(record) for name, record in content.config_records.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -47,8 +48,8 @@ license = "BSD-3-Clause"
 publisher = "scbatchprox"
 
 [tool.flwr.app.components]
-serverapp = "scbatchprox.federated.flower.server:app"
-clientapp = "scbatchprox.federated.flower.client:app"
+serverapp = "scbatchprox.federated.flower.apps:server"
+clientapp = "scbatchprox.federated.flower.apps:client"
 
 [tool.flwr.app.config]
 {config}
@@ -124,13 +125,12 @@ def run(
     with server.tools() as start, tempfile.TemporaryDirectory(prefix="courier-app-") as folder:
         _write_app(Path(folder), store.resolve(), settings)
         stream = start("run", folder, _NAME, "--stream")
-        watch = _Watch(stream, say, settings.seconds + _MARGIN if settings.seconds else None)
-        status = "unknown"
+        watch, status = _Watch(stream, say), "unknown"
         # SIGTERM is like Ctrl-C. Only the main thread may say so.
         main = threading.current_thread() is threading.main_thread()
         try:
             with on_signals([signal.SIGTERM] if main else [], signal.default_int_handler):
-                watch.follow()
+                watch.follow(settings.seconds + _MARGIN if settings.seconds else math.inf)
         finally:
             _end(stream)
             if watch.number is not None:
@@ -146,38 +146,37 @@ def run(
 _OVER = {"finished:completed", "finished:failed", "finished:stopped"}
 
 
+@dataclass
 class _Watch:
     """Follows the output of a run, line by line, until it ends or a time is over."""
 
-    def __init__(
-        self, stream: subprocess.Popen[str], say: Callable[[str], None], seconds: float | None
-    ) -> None:
-        self._stream, self._say, self._seconds = stream, say, seconds
-        self.number: str | None = None
-        self.ended: str | None = None
-        self.late = False
+    stream: subprocess.Popen[str]
+    say: Callable[[str], None]
+    number: str | None = None
+    ended: str | None = None
+    late: bool = False
 
-    def follow(self) -> None:
+    def follow(self, seconds: float) -> None:
         """Print lines as they come."""
         reader = threading.Thread(target=self._read, daemon=True)
         reader.start()
-        end = None if self._seconds is None else time.monotonic() + self._seconds
+        end = time.monotonic() + seconds
         while reader.is_alive():
             reader.join(0.2)
-            if end is not None and time.monotonic() >= end:
+            if time.monotonic() >= end:
                 self.late = True
                 return
 
     def _read(self) -> None:
-        assert self._stream.stdout is not None
-        for line in self._stream.stdout:
+        assert self.stream.stdout is not None
+        for line in self.stream.stdout:
             line = _COLOURS.sub("", line).rstrip()
             if found := _STARTED.search(line):
                 self.number = found[1]
             if ENDED in line:
                 self.ended = line.split(ENDED)[1].strip()
             if line and line != "INFO :":
-                self._say(line)
+                self.say(line)
 
 
 def _write_app(folder: Path, store: Path, settings: Settings) -> None:

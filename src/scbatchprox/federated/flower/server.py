@@ -1,4 +1,4 @@
-"""The ServerApp: it sweeps over the sites. Its run config has ``store`` and the fields of Settings.
+"""What sweeps over the sites, on a server.
 
 Each sweep asks every site for its new files, and brings it those of others. A site that does not answer in
 time is asked again, without files, and no longer waited for until it answers. So it delays the others by one
@@ -10,28 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .client import REQUEST
 from .folder import Folder
-from .letters import (
-    BUDGET,
-    BadLetter,
-    Code,
-    Entry,
-    Have,
-    Letter,
-    conflicts,
-    is_name,
-    to_flower,
-    to_plain,
-)
-from .runs import ENDED, Settings
+from .letters import BUDGET, BadLetter, Code, Entry, Have, Letter, is_name
+from .runs import Settings
 
-__all__ = ["STOP", "Post", "Sweeps", "app"]
+__all__ = ["STOP", "Post", "Sweeps"]
 
 #: In the store: its presence ends a run.
 STOP = "stop"
@@ -58,6 +45,7 @@ class Post(Protocol):
 class _Node:
     """One site, as the server knows it."""
 
+    id: int
     have: Have | None = None  # of its last answer
     number: str | None = None  # of the request that it has not answered
     expires: float = 0.0
@@ -110,82 +98,80 @@ class Sweeps:
     def sweep(self) -> tuple[int, int]:
         """Ask every site once, and return how many answered and how many parts were moved."""
         files, moved = self._store.files(), 0
-        connected = set(self._post.nodes())
-        for node in connected - self._nodes.keys():
-            self._nodes[node] = _Node()
-            self._say(f"site {node} is connected")
+        connected = sorted(set(self._post.nodes()))
+        for name in connected:
+            if name not in self._nodes:
+                self._nodes[name] = _Node(name)
+                self._say(f"site {name} is connected")
         have = Have(files, self._store.begun())
         awaited = set()
-        for node in sorted(connected):
-            known = self._nodes[node]
-            if known.number is not None and self._clock() >= known.expires:
-                known.number = None
-            if known.number is None:
-                moved += self._ask(node, known, have)
-            if known.number is not None and not known.late:
-                awaited.add(node)
+        for node in [self._nodes[name] for name in connected]:
+            if node.number is not None and self._clock() >= node.expires:
+                node.number = None
+            if node.number is None:
+                moved += self._ask(node, have)
+            if node.number is not None and not node.late:
+                awaited.add(node.id)
         answered = set()
         ends = self._clock() + self._settings.timeout
         while True:
             for node, letter in self._answers():
-                awaited.discard(node)
+                awaited.discard(node.id)
                 if letter is not None:
-                    answered.add(node)
+                    answered.add(node.id)
                     moved += self._take(node, letter, files)
             if not awaited or self._clock() >= ends:
                 break
             self._sleep(self._settings.poll)
-        for node in awaited:
-            self._nodes[node].late = True
-            self._say(f"site {node} is silent; the others go on")
+        for name in awaited:
+            self._nodes[name].late = True
+            self._say(f"site {name} is silent; the others go on")
         return len(answered), moved
 
-    def _ask(self, node: int, known: _Node, have: Have) -> int:
+    def _ask(self, node: _Node, have: Have) -> int:
         parts = []
-        if known.have is not None and not known.late:
-            files = {name: e for name, e in have.files.items() if name not in known.refuses}
-            parts = self._store.parts(files, known.have, BUDGET)
-        known.sent = {part.name for part in parts}
+        if node.have is not None and not node.late:
+            files = {name: e for name, e in have.files.items() if name not in node.refuses}
+            parts = self._store.parts(files, node.have, BUDGET)
+        node.sent = {part.name for part in parts}
         ttl = 2 * self._settings.timeout
-        known.number = self._post.send(node, Letter(have, parts, known.refused).records(), ttl)
-        known.expires = self._clock() + ttl
+        node.number = self._post.send(node.id, Letter(have, parts, node.refused).records(), ttl)
+        node.expires = self._clock() + ttl
         return len(parts)
 
-    def _answers(self) -> Iterable[tuple[int, Letter | None]]:
+    def _answers(self) -> Iterable[tuple[_Node, Letter | None]]:
         """Yield the answers that have arrived; None for one that is of no use."""
-        asked = {known.number: node for node, known in self._nodes.items() if known.number}
+        asked = {node.number: node for node in self._nodes.values() if node.number}
         answers = self._post.receive(list(asked)) if asked else {}
         for number, records in answers.items():
             if number not in asked:
                 continue
             node, letter = asked[number], None
-            known = self._nodes[node]
-            known.number = None
+            node.number = None
             try:
                 letter = Letter.of(records) if records is not None else None
             except BadLetter:
                 self._report(node, "", Code.BAD_REQUEST)
             if letter is None:
-                known.late = True
+                node.late = True
             yield node, letter
 
-    def _take(self, node: int, letter: Letter, files: dict[str, Entry]) -> int:
+    def _take(self, node: _Node, letter: Letter, files: dict[str, Entry]) -> int:
         """Store what a site sent, and return the number of parts."""
-        known = self._nodes[node]
-        if known.late:
-            self._say(f"site {node} answers again")
-        known.late = False
+        if node.late:
+            self._say(f"site {node.id} answers again")
+        node.late = False
         for name, code in letter.codes.items():
-            known.refuses.add(name)
+            node.refuses.add(name)
             self._report(node, name, code)
         if "" in letter.codes:
             return 0
-        known.stalls = known.stalls + 1 if known.sent and known.have == letter.have else 0
-        if known.stalls >= STALLS:
+        node.stalls = node.stalls + 1 if node.sent and node.have == letter.have else 0
+        if node.stalls >= STALLS:
             # Neither taken nor refused: a site that lies must not keep a run busy.
-            known.refuses |= known.sent
+            node.refuses |= node.sent
             self._report(node, "", Code.BAD_REQUEST)
-        known.have = letter.have
+        node.have = letter.have
         taken = 0
         for part in letter.parts:
             code = self._store.accept(part, files)
@@ -193,66 +179,16 @@ class Sweeps:
             if code in (Code.OK, Code.OUT_OF_STEP):
                 continue
             if is_name(part.name):
-                known.refused[part.name] = code
+                node.refused[part.name] = code
             self._report(node, part.name if is_name(part.name) else "", code)
-        for name in conflicts(files, letter.have.files):
-            self._report(node, name, Code.CONFLICT)
+        for name, entry in sorted(letter.have.files.items()):
+            if files.get(name, entry) != entry:
+                self._report(node, name, Code.CONFLICT)
         return taken
 
-    def _report(self, node: int, name: str, code: Code) -> None:
+    def _report(self, node: _Node, name: str, code: Code) -> None:
         """Say something about a file of a site, once."""
-        line = f"site {node}: {name or 'request'}: {code.value}: {code.sentence}"
-        if line not in self._nodes[node].reported:
-            self._nodes[node].reported.add(line)
+        line = f"site {node.id}: {name or 'request'}: {code.value}: {code.sentence}"
+        if line not in node.reported:
+            node.reported.add(line)
             self._say(line)
-
-
-class _Grid:
-    """Flower's grid as a post."""
-
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
-
-    def nodes(self) -> Iterable[int]:
-        return [int(node) for node in self._grid.get_node_ids()]
-
-    def send(self, node: int, records: Mapping[str, Mapping[str, Any]], ttl: float) -> str | None:
-        from flwr.app import Message
-
-        message = Message(to_flower(records), dst_node_id=node, message_type=REQUEST, ttl=ttl)
-        numbers = list(self._grid.push_messages([message]))
-        return numbers[0] if numbers else None
-
-    def receive(self, numbers: Iterable[str]) -> dict[str, Any]:
-        return {
-            answer.metadata.reply_to_message_id: (
-                None if answer.has_error() else to_plain(answer.content)
-            )
-            for answer in self._grid.pull_messages(list(numbers))
-        }
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _main(grid: Any, context: Any) -> None:
-    config = context.run_config
-    settings = Settings(**{field.name: config[field.name] for field in fields(Settings)})
-    store = Path(str(config["store"]))
-    store.mkdir(parents=True, exist_ok=True)
-    _say(ENDED + Sweeps(_Grid(grid), store, settings, say=_say).run())
-
-
-def _app() -> Any:
-    """Return the app, or None without Flower: this module can always be imported."""
-    if find_spec("flwr") is None:
-        return None
-    from flwr.serverapp import ServerApp
-
-    made = ServerApp()
-    made.main()(_main)
-    return made
-
-
-app = _app()
