@@ -13,7 +13,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["Cells", "embedding", "group_sums", "pairs", "sample"]
+__all__ = ["Cells", "embedding", "group_sums", "mean", "pairs", "sample"]
 
 #: Sum of all squared values, at most: sums of squared distances are finite.
 LARGEST = 1e290
@@ -62,6 +62,13 @@ def group_sums(Z: Floats, codes: Ints, n: int) -> Floats:
     sums = np.zeros((n, Z.shape[1]))
     np.add.at(sums, codes, Z)
     return sums
+
+
+def mean(values: Any) -> float:
+    """Return the mean of the values that are known; NaN if none is."""
+    values = np.asarray(values, np.float64)
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:

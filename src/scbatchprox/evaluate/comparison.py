@@ -22,7 +22,7 @@ from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.shown import count, names
 from ..core.tables import Tabled
-from ..errors import BadValue, MissingExtra, Parameter
+from ..errors import BadValue, Parameter
 from ..io.damaged import naming
 from ..io.formats import CellFile, kind_of, open_cells
 from ..kernels.arrays import Floats, Ints
@@ -34,7 +34,7 @@ from .mixing import (
     Neighbours,
     mean_ilisi,
     mean_kept_in_batch,
-    mixing_of,
+    mixing_within_types,
     neighbours_kept,
     over_corrected,
     variance_kept,
@@ -95,12 +95,7 @@ def scores(
     if runs < 1:
         raise BadValue(f"Expected at least one run, found {runs}.")
     cells, first = chosen(Z, batch, cell_type, before, profile, seed)
-    try:
-        library = scib_library()
-    except MissingExtra:
-        if not partial:
-            raise
-        library = None
+    library = scib_library(partial)
     near = Neighbours.of(cells.Z, NEAREST)
     splits = range(seed, seed + runs)
     f1 = [macro_f1(cells.Z, cells.cell_type, seed=split) for split in splits]
@@ -131,7 +126,7 @@ def _by_neighbours(cells: Cells, near: Neighbours, before: Floats | None) -> dic
     found = {
         "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
         "ilisi_30": mean_ilisi(near.indices[:, :N_NEIGHBOURS], batch),
-        "mixing_within_types": mixing_of(cells, N_NEIGHBOURS),
+        "mixing_within_types": mixing_within_types(Z, batch, cell_type),
         "over_correction": over_corrected(near.indices[:, :N_NEIGHBOURS], batch, cell_type),
     }
     if before is not None:
