@@ -11,8 +11,7 @@ from ..choices import Profiles
 from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import BadValue, MissingExtra
-from ..kernels.arrays import Floats
-from .cells import Cells, embedding, mean, sample
+from .cells import Cells, mean, sample
 from .clusters import Silhouettes, isolated_f1, nmi_ari
 from .mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
@@ -113,35 +112,25 @@ def scib(
     >>> scib(Z, batch, cell_type)["asw_cell"] > 0.9
     True
     """
-    cells, first = chosen(Z, batch, cell_type, before, profile, seed)
+    cells = chosen(Z, batch, cell_type, before, profile, seed)
     library = scib_library()  # before anything is computed
-    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), first, seed, library)
+    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), seed, library)
 
 
-def chosen(
-    Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int
-) -> tuple[Cells, Floats | None]:
-    """Check the input and return the cells that the profile scores, and their coordinates before."""
+def chosen(Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int) -> Cells:
+    """Check the input and return the cells that the profile scores."""
     one_of("profile", profile, PROFILES)
-    cells = Cells.of(Z, batch, cell_type)
+    cells = Cells.of(Z, batch, cell_type, before)
     if len(cells.Z) < _FEWEST:
         raise BadValue(f"Expected at least {_FEWEST} cells to score, found {len(cells.Z)}.")
-    first = None if before is None else embedding(before)
-    if first is not None and len(first) != len(cells.Z):
-        raise BadValue(
-            f"Expected `before` to have the same cells as Z ({len(cells.Z)}), found {len(first)}."
-        )
     if profile == "full":
-        return cells, first
-    rows = sample(cells.batch, cells.cell_type, FAST_CELLS, seed)
-    return cells.at(rows), None if first is None else first[rows]
+        return cells
+    return cells.at(sample(cells.batch, cells.cell_type, FAST_CELLS, seed))
 
 
-def scib_of(
-    cells: Cells, near: Neighbours, before: Floats | None, seed: int, library: Any
-) -> dict[str, float]:
+def scib_of(cells: Cells, near: Neighbours, seed: int, library: Any) -> dict[str, float]:
     """:func:`scib` from cells and their 89 nearest neighbours; without a library, not ``BY_LIBRARY``."""
-    batch, cell_type = cells.batch, cells.cell_type
+    batch, cell_type, before = cells.batch, cells.cell_type, cells.before
     silhouettes = Silhouettes.of(cells.Z, cell_type, batch)
     compared = ["pcr_comparison"] * (before is not None)
     names = (*BIO, *BATCH, "bio", "batch", "overall", "asw_batch_scib", *compared)
