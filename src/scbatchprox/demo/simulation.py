@@ -92,7 +92,16 @@ def simulate(
         ``var["baseline"]`` (sum 1) and ``var["dispersion"]``.
     """
     table = composition if isinstance(composition, Composition) else get_composition(composition)
-    _check(table, n_genes, n_components, batch_strength, type_strength, depth)
+    if not 0 < n_components < min(table.n_cells, n_genes):
+        raise BadValue(
+            f"Expected n_components between 1 and {min(table.n_cells, n_genes) - 1} for "
+            f"{table.n_cells} cells and {n_genes} genes, found {n_components}."
+        )
+    if batch_strength < 0 or type_strength < 0 or depth <= 0:
+        raise BadValue(
+            f"Expected batch_strength >= 0, type_strength >= 0 and depth > 0, found "
+            f"{batch_strength}, {type_strength} and {depth}."
+        )
     n_batches, n_types = table.counts.shape
     rng = np.random.default_rng(seed)
     baseline = rng.normal(0.0, _BASELINE_SD, n_genes)
@@ -139,26 +148,6 @@ def simulate(
         "seed": seed,
     }
     return adata
-
-
-def _check(
-    table: Composition,
-    n_genes: int,
-    n_components: int,
-    batch_strength: float,
-    type_strength: float,
-    depth: float,
-) -> None:
-    if not 0 < n_components < min(table.n_cells, n_genes):
-        raise BadValue(
-            f"Expected n_components between 1 and {min(table.n_cells, n_genes) - 1} for "
-            f"{table.n_cells} cells and {n_genes} genes, found {n_components}."
-        )
-    if batch_strength < 0 or type_strength < 0 or depth <= 0:
-        raise BadValue(
-            f"Expected batch_strength >= 0, type_strength >= 0 and depth > 0, found "
-            f"{batch_strength}, {type_strength} and {depth}."
-        )
 
 
 def type_programmes(n_types: int, n_genes: int, rng: np.random.Generator) -> NDArray[np.float64]:

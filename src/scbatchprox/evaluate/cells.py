@@ -13,7 +13,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["Cells", "embedding", "group_sums", "pairs", "sample"]
+__all__ = ["Cells", "embedding", "group_sums", "mean", "pairs", "sample"]
 
 #: Sum of all squared values, at most: sums of squared distances are finite.
 LARGEST = 1e290
@@ -34,21 +34,29 @@ def embedding(Z: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """An embedding, and the batch and the type of each cell."""
+    """An embedding, the batch and the type of each cell, and the embedding before, if it is known."""
 
     Z: Floats
     batch: Labels
     cell_type: Labels
+    before: Floats | None = None
 
     @classmethod
-    def of(cls, Z: Any, batch: Any, cell_type: Any) -> Cells:
+    def of(cls, Z: Any, batch: Any, cell_type: Any, before: Any = None) -> Cells:
         """Check and encode the input of a user."""
         Z = embedding(Z)
-        return cls(Z, Labels.of(batch, len(Z)), Labels.of(cell_type, len(Z), "cell type"))
+        before = None if before is None else embedding(before)
+        if before is not None and len(before) != len(Z):
+            raise BadValue(
+                f"Expected `before` to have the same cells as Z ({len(Z)}), found {len(before)}."
+            )
+        types = Labels.of(cell_type, len(Z), "cell type")
+        return cls(Z, Labels.of(batch, len(Z)), types, before)
 
     def at(self, rows: Ints) -> Cells:
         """Return a subset of the cells that has all batches and all types."""
-        return Cells(self.Z[rows], self.batch.at(rows), self.cell_type.at(rows))
+        before = None if self.before is None else self.before[rows]
+        return Cells(self.Z[rows], self.batch.at(rows), self.cell_type.at(rows), before)
 
 
 def pairs(cell_type: Labels, batch: Labels) -> Ints:
@@ -62,6 +70,13 @@ def group_sums(Z: Floats, codes: Ints, n: int) -> Floats:
     sums = np.zeros((n, Z.shape[1]))
     np.add.at(sums, codes, Z)
     return sums
+
+
+def mean(values: Any) -> float:
+    """Return the mean of the values that are known; NaN if none is."""
+    values = np.asarray(values, np.float64)
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def sample(batch: Labels, cell_type: Labels, most: int, seed: int) -> Ints:

@@ -16,7 +16,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Ints
 from ..kernels.threads import one_blas_thread
-from .cells import embedding
+from .cells import embedding, mean
 
 __all__ = ["affected_f1", "f1_given_batch", "leave_one_batch_out_f1", "macro_f1"]
 
@@ -48,7 +48,8 @@ def macro_f1(Z: Any, cell_type: Any, *, test_size: float = 0.2, seed: int = 0) -
     >>> macro_f1(Z, cell_type)
     1.0
     """
-    return _macro_f1(_held_out(Z, cell_type, test_size, seed))
+    truth, predicted, _ = _held_out(Z, cell_type, test_size, seed)
+    return float(f1_score(truth, predicted, average="macro")) if truth.size else float("nan")
 
 
 def f1_given_batch(
@@ -74,7 +75,7 @@ def f1_given_batch(
     Z = embedding(Z)
     batches = Labels.of(batch, len(Z))
     own = _BATCH_COORDINATE * (batches.codes[:, None] == np.arange(batches.batches.size))
-    return _macro_f1(_held_out(np.column_stack([Z, own]), cell_type, test_size, seed))
+    return macro_f1(np.column_stack([Z, own]), cell_type, test_size=test_size, seed=seed)
 
 
 def affected_f1(
@@ -95,10 +96,9 @@ def affected_f1(
     >>> affected_f1(Z, cell_type, "T")
     1.0
     """
-    held_out = _held_out(Z, cell_type, test_size, seed)
-    if held_out is None:
+    truth, predicted, names = _held_out(Z, cell_type, test_size, seed)
+    if not truth.size:
         return float("nan")
-    truth, predicted, names = held_out
     if affected not in names:
         raise BadValue(
             f"Expected `affected` to be a cell type, found {affected!r}; available: {some_of(names)}."
@@ -138,27 +138,21 @@ def leave_one_batch_out_f1(Z: Any, cell_type: Any, batch: Any, *, k: int = 15) -
         voters.fit(Z[~held_out], types.codes[~held_out])
         truth, predicted = types.codes[test], voters.predict(Z[test])
         scores.append(f1_score(truth, predicted, labels=np.unique(truth), average="macro"))
-    return float(np.mean(scores)) if scores else float("nan")
+    return mean(scores)
 
 
-def _macro_f1(held_out: tuple[Ints, Ints, list[Any]] | None) -> float:
-    if held_out is None:
-        return float("nan")
-    truth, predicted, _ = held_out
-    return float(f1_score(truth, predicted, average="macro"))
+def _held_out(Z: Any, cell_type: Any, test_size: float, seed: int) -> tuple[Ints, Ints, list[Any]]:
+    """Return the true and predicted types of the test cells as codes, and the names of the codes.
 
-
-def _held_out(
-    Z: Any, cell_type: Any, test_size: float, seed: int
-) -> tuple[Ints, Ints, list[Any]] | None:
-    """Return the true and predicted types of the test cells as codes, and the names of the codes."""
+    There are no test cells if fewer than two types remain.
+    """
     Z = embedding(Z)
     types = Labels.of(cell_type, len(Z), "cell type")
     cells = np.flatnonzero(types.n[types.codes] > 1)
     codes = types.codes[cells]
     n_types = np.unique(codes).size
     if n_types < 2:
-        return None
+        return codes[:0], codes[:0], types.batches.tolist()
     n_test = int(np.ceil(test_size * cells.size))
     if not n_types <= n_test <= cells.size - n_types:
         raise BadValue(

@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 
 from ..core.labels import Labels
 from ..kernels.arrays import Floats, Ints
-from .cells import embedding, pairs
+from .cells import embedding, mean, pairs
 
 __all__ = ["Silhouettes", "isolated_f1", "nmi_ari", "silhouette"]
 
@@ -172,4 +172,4 @@ def isolated_f1(near: Ints, cell_type: Labels, batch: Labels) -> float:
         predicted = (types[near[:, :k]] == c).sum(1) > k / 2
         truth = types == c
         scores.append(2 * (predicted & truth).sum() / (predicted.sum() + truth.sum()))
-    return float(np.mean(scores)) if scores else float("nan")
+    return mean(scores)

@@ -22,7 +22,7 @@ from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.shown import count, names
 from ..core.tables import Tabled
-from ..errors import BadValue, MissingExtra, Parameter
+from ..errors import BadValue, Parameter
 from ..io.damaged import naming
 from ..io.formats import CellFile, kind_of, open_cells
 from ..kernels.arrays import Floats, Ints
@@ -34,7 +34,7 @@ from .mixing import (
     Neighbours,
     mean_ilisi,
     mean_kept_in_batch,
-    mixing_of,
+    mixing_within_types,
     neighbours_kept,
     over_corrected,
     variance_kept,
@@ -94,25 +94,20 @@ def scores(
     """
     if runs < 1:
         raise BadValue(f"Expected at least one run, found {runs}.")
-    cells, first = chosen(Z, batch, cell_type, before, profile, seed)
-    try:
-        library = scib_library()
-    except MissingExtra:
-        if not partial:
-            raise
-        library = None
+    cells = chosen(Z, batch, cell_type, before, profile, seed)
+    library = scib_library(partial)
     near = Neighbours.of(cells.Z, NEAREST)
     splits = range(seed, seed + runs)
     f1 = [macro_f1(cells.Z, cells.cell_type, seed=split) for split in splits]
     given = [f1_given_batch(cells.Z, cells.cell_type, cells.batch, seed=split) for split in splits]
-    by_scib = scib_of(cells, near, first, seed, library)
+    by_scib = scib_of(cells, near, seed, library)
     spread = {"macro_f1_sd": float(np.std(f1))} if runs > 1 else {}
     return {
         "macro_f1": float(np.mean(f1)),
         **spread,
         "f1_given_batch": float(np.mean(given)),
         "silhouette": 2 * by_scib["asw_cell"] - 1,
-        **_by_neighbours(cells, near, first),
+        **_by_neighbours(cells, near),
         **by_scib,
     }
 
@@ -121,22 +116,22 @@ def neighbourhood_scores(
     Z: Any, batch: Any, cell_type: Any, before: Any = None
 ) -> dict[str, float]:
     """Return the scores of :func:`scores` that use neighbours and spread; they do not need scib-metrics."""
-    cells, first = Cells.of(Z, batch, cell_type), None if before is None else embedding(before)
-    return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS), first)
+    cells = Cells.of(Z, batch, cell_type, before)
+    return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS))
 
 
-def _by_neighbours(cells: Cells, near: Neighbours, before: Floats | None) -> dict[str, float]:
+def _by_neighbours(cells: Cells, near: Neighbours) -> dict[str, float]:
     """Return scores from given neighbours, at least ``N_NEIGHBOURS`` of each cell."""
     Z, batch, cell_type = cells.Z, cells.batch, cells.cell_type
     found = {
         "lobo_f1": leave_one_batch_out_f1(Z, cell_type, batch),
         "ilisi_30": mean_ilisi(near.indices[:, :N_NEIGHBOURS], batch),
-        "mixing_within_types": mixing_of(cells, N_NEIGHBOURS),
+        "mixing_within_types": mixing_within_types(Z, batch, cell_type),
         "over_correction": over_corrected(near.indices[:, :N_NEIGHBOURS], batch, cell_type),
     }
-    if before is not None:
-        found["variance_kept"] = variance_kept(before, Z, batch, cell_type)
-        found["neighbours_kept_in_batch"] = mean_kept_in_batch(before, Z, batch, k=N_NEIGHBOURS)
+    if cells.before is not None:
+        found["variance_kept"] = variance_kept(cells.before, Z, batch, cell_type)
+        found["neighbours_kept_in_batch"] = mean_kept_in_batch(cells.before, Z, batch)
     return found
 
 

@@ -18,7 +18,7 @@ from ..core.checks import check_number, check_whole
 from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from .cells import Cells, embedding, group_sums, pairs
+from .cells import Cells, embedding, group_sums, mean, pairs
 from .clusters import Silhouettes
 
 __all__ = [
@@ -118,9 +118,7 @@ def neighbours_kept(before: Any, after: Any, *, k: int = N_NEIGHBOURS, batch: An
 
 def mean_kept_in_batch(before: Any, after: Any, batch: Any, *, k: int = N_NEIGHBOURS) -> float:
     """Mean of :func:`neighbours_kept` within batches, over cells with neighbours in their batch."""
-    kept = neighbours_kept(before, after, k=k, batch=batch)
-    known = kept[~np.isnan(kept)]
-    return float(known.mean()) if known.size else float("nan")
+    return mean(neighbours_kept(before, after, k=k, batch=batch))
 
 
 def same_cells(before: Any, after: Any) -> tuple[Floats, Floats]:
@@ -173,11 +171,7 @@ def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHB
     0.0
     """
     _check_k(k)
-    return mixing_of(Cells.of(Z, batch, cell_type), k)
-
-
-def mixing_of(cells: Cells, k: int) -> float:
-    """:func:`mixing_within_types` of checked cells."""
+    cells = Cells.of(Z, batch, cell_type)
     reached, weight = [], []
     for of_type in cells.cell_type.rows():
         codes = cells.batch.codes[of_type]
@@ -318,7 +312,7 @@ def kbet(cells: Cells) -> float:
         expected = near.shape[1] * n / rows.size
         statistic = ((observed - expected) ** 2 / expected).sum(1)
         accepted.append((chi2.sf(statistic, n.size - 1) >= _ALPHA).mean())
-    return float(np.mean(accepted)) if accepted else float("nan")
+    return mean(accepted)
 
 
 def batch_variance(Z: Floats, batch: Labels) -> float:

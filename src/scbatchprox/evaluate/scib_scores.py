@@ -11,8 +11,7 @@ from ..choices import Profiles
 from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import BadValue, MissingExtra
-from ..kernels.arrays import Floats
-from .cells import Cells, embedding, sample
+from .cells import Cells, mean, sample
 from .clusters import Silhouettes, isolated_f1, nmi_ari
 from .mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
@@ -66,11 +65,11 @@ def scib(
         NaN if a score is not defined.
 
         ``nmi``, ``ari``
-            of k-means with the types (:func:`.conservation.nmi_ari`);
+            of k-means with the types (:func:`.clusters.nmi_ari`);
         ``asw_cell``
             :math:`(\mathrm{ASW} + 1) / 2` of the types, equal to ``scib_metrics.silhouette_label``;
         ``isolated_f1``
-            of types in the fewest batches (:func:`.conservation.isolated_f1`);
+            of types in the fewest batches (:func:`.clusters.isolated_f1`);
         ``clisi``
             ``scib_metrics.clisi_knn``, :math:`(T - \mathrm{cLISI}) / (T - 1)` for T types;
         ``asw_batch``
@@ -113,40 +112,29 @@ def scib(
     >>> scib(Z, batch, cell_type)["asw_cell"] > 0.9
     True
     """
-    cells, first = chosen(Z, batch, cell_type, before, profile, seed)
+    cells = chosen(Z, batch, cell_type, before, profile, seed)
     library = scib_library()  # before anything is computed
-    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), first, seed, library)
+    return scib_of(cells, Neighbours.of(cells.Z, NEAREST), seed, library)
 
 
-def chosen(
-    Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int
-) -> tuple[Cells, Floats | None]:
-    """Check the input and return the cells that the profile scores, and their coordinates before."""
+def chosen(Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int) -> Cells:
+    """Check the input and return the cells that the profile scores."""
     one_of("profile", profile, PROFILES)
-    cells = Cells.of(Z, batch, cell_type)
+    cells = Cells.of(Z, batch, cell_type, before)
     if len(cells.Z) < _FEWEST:
         raise BadValue(f"Expected at least {_FEWEST} cells to score, found {len(cells.Z)}.")
-    first = None if before is None else embedding(before)
-    if first is not None and len(first) != len(cells.Z):
-        raise BadValue(
-            f"Expected `before` to have the same cells as Z ({len(cells.Z)}), found {len(first)}."
-        )
     if profile == "full":
-        return cells, first
-    rows = sample(cells.batch, cells.cell_type, FAST_CELLS, seed)
-    return cells.at(rows), None if first is None else first[rows]
+        return cells
+    return cells.at(sample(cells.batch, cells.cell_type, FAST_CELLS, seed))
 
 
-def scib_of(
-    cells: Cells, near: Neighbours, before: Floats | None, seed: int, library: Any
-) -> dict[str, float]:
+def scib_of(cells: Cells, near: Neighbours, seed: int, library: Any) -> dict[str, float]:
     """:func:`scib` from cells and their 89 nearest neighbours; without a library, not ``BY_LIBRARY``."""
-    batch, cell_type = cells.batch, cells.cell_type
+    batch, cell_type, before = cells.batch, cells.cell_type, cells.before
     silhouettes = Silhouettes.of(cells.Z, cell_type, batch)
-    found = dict.fromkeys((*BIO, *BATCH), float("nan"))
-    others = {"asw_batch_scib": float("nan")}
-    if before is not None:
-        others["pcr_comparison"] = float("nan")
+    compared = ["pcr_comparison"] * (before is not None)
+    names = (*BIO, *BATCH, "bio", "batch", "overall", "asw_batch_scib", *compared)
+    found = dict.fromkeys(names, float("nan"))
     if cell_type.batches.size > 1:
         found["nmi"], found["ari"] = nmi_ari(cells.Z, cell_type, seed)
         found["asw_cell"] = float((silhouettes.types.mean() + 1) / 2)
@@ -154,22 +142,27 @@ def scib_of(
     if batch.batches.size > 1:
         found["asw_batch"] = asw_batch(silhouettes)
         found["kbet"] = kbet(cells)
-        found["pcr"] = 1 - batch_variance(cells.Z, batch)
-        others["asw_batch_scib"] = asw_batch_scib(silhouettes, cell_type)
+        now = batch_variance(cells.Z, batch)
+        found["pcr"] = 1 - now
+        found["asw_batch_scib"] = asw_batch_scib(silhouettes, cell_type)
         if before is not None:
-            others["pcr_comparison"] = _comparison(before, cells)
+            was = batch_variance(before, batch)
+            found["pcr_comparison"] = max(0.0, (was - now) / was) if was > 0 else float("nan")
     if library is None:
-        return {name: value for name, value in found.items() if name not in BY_LIBRARY} | others
+        return {name: value for name, value in found.items() if name not in BY_LIBRARY}
     found |= _by_library(library, near, batch, cell_type)
-    found["bio"], found["batch"] = _mean(found, BIO), _mean(found, BATCH)
-    found["overall"] = 0.6 * found["bio"] + 0.4 * found["batch"]
-    return found | others
+    bio, mixing = (mean([found[name] for name in part]) for part in (BIO, BATCH))
+    return found | {"bio": bio, "batch": mixing, "overall": 0.6 * bio + 0.4 * mixing}
 
 
 def _by_library(
     library: Any, near: Neighbours, batch: Labels, cell_type: Labels
 ) -> dict[str, float]:
-    around = _with_self(library, near)
+    n = len(near.indices)
+    around = library.nearest_neighbors.NeighborsResults(  # each cell is its own first neighbour
+        indices=np.column_stack([np.arange(n), near.indices]),
+        distances=np.column_stack([np.zeros(n), near.distances]),
+    )
     graph = around.subset_neighbors(min(_GRAPH, around.n_neighbors))
     found = {}
     if cell_type.batches.size > 1:
@@ -180,33 +173,15 @@ def _by_library(
     return found
 
 
-def _comparison(before: Floats, cells: Cells) -> float:
-    """Share of the variance explained by batches that was removed; NaN if they explained none before."""
-    was, now = (batch_variance(Z, cells.batch) for Z in (before, cells.Z))
-    return max(0.0, (was - now) / was) if was > 0 else float("nan")
-
-
-def _mean(found: dict[str, float], names: tuple[str, ...]) -> float:
-    defined = [found[name] for name in names if not np.isnan(found[name])]
-    return float(np.mean(defined)) if defined else float("nan")
-
-
-def scib_library() -> Any:
-    """Import scib-metrics; a missing package is an error that names the extra."""
+def scib_library(partial: bool = False) -> Any:
+    """Import scib-metrics; if it is missing, return ``None`` if ``partial``, else name the extra."""
     try:
         with warnings.catch_warnings():
             # umap warns on import about its own missing extras.
             warnings.simplefilter("ignore", ImportWarning)
             import scib_metrics
     except ImportError:
+        if partial:
+            return None
         raise MissingExtra("scib-metrics for the scores of scIB", "scib") from None
     return scib_metrics
-
-
-def _with_self(library: Any, near: Neighbours) -> Any:
-    """Return neighbours as the library has them: each cell is its own first neighbour."""
-    n = len(near.indices)
-    return library.nearest_neighbors.NeighborsResults(
-        indices=np.column_stack([np.arange(n), near.indices]),
-        distances=np.column_stack([np.zeros(n), near.distances]),
-    )

@@ -6,6 +6,7 @@ Cells are points, or a picture of pixels where there are very many of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats, Ints
 from .canvas import GREY, Shown, colours, label, panels, picture, unset
 from .inputs import Groups, Pair, pair_of
-from .layout import Views, views
+from .layout import views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,54 +40,93 @@ TAIL = 0.05
 SOME_CELLS = 200_000
 
 
-def draw_groups(
-    axes: Axes, xy: Floats, codes: Ints, colours: list[str], order: Ints, limits: Floats
-) -> None:
-    """Draw cells in the colours of their groups, in a random ``order``: no group covers another.
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Axes, the positions of cells on them, the limits of x and of y, and the order of drawing."""
 
-    Cells without a group (-1) are grey, and below all others.
-    """
-    from matplotlib.colors import to_rgb
+    axes: Axes
+    xy: Floats
+    limits: Floats
+    order: Ints
 
-    palette = np.array([to_rgb(colour) for colour in [*colours, GREY]])
-    order = order[np.argsort(codes[order] >= 0, kind="stable")]
-    _frame(axes, limits)
-    if len(xy) <= MAX_POINTS:
-        x, y = xy[order].T
-        axes.scatter(x, y, s=_size(axes, len(xy)), c=palette[codes[order]], **_POINT)
-        return
-    at, seen = _pixels(xy, limits)
-    order = order[seen[order]]
-    # The last cell written to a pixel gives its colour, as the last point drawn would.
-    shown = np.full(PIXELS**2, -1, np.int32)
-    shown[at[order]] = codes[order]
-    _show(axes, palette[shown], np.bincount(at[seen], minlength=PIXELS**2), limits)
+    def __post_init__(self) -> None:
+        axes = self.axes
+        axes.set_xlim(*self.limits[0])
+        axes.set_ylim(*self.limits[1])
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_color("0.8")
 
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Whether each cell is in the picture."""
+        low, high = self.limits.T
+        found: NDArray[np.bool_] = np.all((self.xy >= low) & (self.xy < high), axis=1)
+        return found
 
-def draw_values(
-    axes: Axes, xy: Floats, values: Floats, order: Ints, limits: Floats, top: float
-) -> Any:
-    """Draw cells in the colours of numbers from 0 to ``top``; a pixel has the mean of its cells.
+    def draw_groups(self, codes: Ints, colours: list[str]) -> None:
+        """Draw cells in the colours of their groups; no group covers another.
 
-    Returns what a colour bar needs.
-    """
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
+        Cells without a group (-1) are grey, and below all others.
+        """
+        from matplotlib.colors import to_rgb
 
-    _frame(axes, limits)
-    norm = Normalize(0.0, top or 1.0)
-    colours = ScalarMappable(norm, colormaps["viridis_r"])
-    if len(xy) <= MAX_POINTS:
-        x, y = xy[order].T
-        style: dict[str, Any] = {"norm": norm, "cmap": "viridis_r"} | _POINT
-        axes.scatter(x, y, s=_size(axes, len(xy)), c=values[order], **style)
+        palette = np.array([to_rgb(colour) for colour in [*colours, GREY]])
+        order = self.order[np.argsort(codes[self.order] >= 0, kind="stable")]
+        if len(self.xy) <= MAX_POINTS:
+            self._points(order, c=palette[codes[order]])
+            return
+        at, seen = self._pixels()
+        order = order[seen[order]]
+        # The last cell written to a pixel gives its colour, as the last point drawn would.
+        shown = np.full(PIXELS**2, -1, np.int32)
+        shown[at[order]] = codes[order]
+        self._show(palette[shown], np.bincount(at[seen], minlength=PIXELS**2))
+
+    def draw_values(self, values: Floats, top: float) -> Any:
+        """Draw cells in the colours of numbers from 0 to ``top``; a pixel has the mean of its cells.
+
+        Returns what a colour bar needs.
+        """
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        colours = ScalarMappable(Normalize(0.0, top or 1.0), colormaps["viridis_r"])
+        if len(self.xy) <= MAX_POINTS:
+            self._points(self.order, c=values[self.order], norm=colours.norm, cmap=colours.cmap)
+            return colours
+        at, seen = self._pixels()
+        n = np.bincount(at[seen], minlength=PIXELS**2)
+        mean = np.bincount(at[seen], values[seen], minlength=PIXELS**2) / np.maximum(n, 1)
+        self._show(colours.to_rgba(mean)[:, :3], n)
         return colours
-    at, seen = _pixels(xy, limits)
-    n = np.bincount(at[seen], minlength=PIXELS**2)
-    mean = np.bincount(at[seen], values[seen], minlength=PIXELS**2) / np.maximum(n, 1)
-    _show(axes, colours.to_rgba(mean)[:, :3], n, limits)
-    return colours
+
+    def _points(self, order: Ints, **colours: Any) -> None:
+        """Draw points: large for few cells, and larger in a larger panel."""
+        figure: Any = self.axes.figure
+        box = self.axes.get_window_extent()
+        inches = box.width * box.height / figure.dpi**2
+        area = float(np.clip(1500.0 * inches / len(self.xy), 1.0, 30.0))  # in points squared
+        x, y = self.xy[order].T
+        # They are pixels in a vector picture too: a file of 50,000 circles opens slowly.
+        self.axes.scatter(x, y, s=area, linewidths=0, alpha=0.8, rasterized=True, **colours)
+
+    def _pixels(self) -> tuple[Ints, NDArray[np.bool_]]:
+        """The number of the pixel of each cell, and whether it is inside the picture."""
+        low, high = self.limits.T
+        at = ((self.xy - low) * (PIXELS / (high - low))).astype(np.int64)
+        return at[:, 1] * PIXELS + at[:, 0], self.inside & (at < PIXELS).all(1)
+
+    def _show(self, colour: Floats, n: Ints) -> None:
+        """Draw pixels in their colours; the more cells one has, the more opaque it is."""
+        part = np.log1p(n) / np.log1p(max(int(n.max()), 1))
+        opacity = np.where(n > 0, MIN_OPACITY + (1.0 - MIN_OPACITY) * part, 0.0)
+        image = np.column_stack([colour, opacity]).reshape(PIXELS, PIXELS, 4)
+        self.axes.imshow(
+            image, extent=(*self.limits[0], *self.limits[1]), origin="lower", aspect="auto",
+            interpolation="nearest",
+        )  # fmt: skip
 
 
 def limits_of(*clouds: Floats) -> Floats:
@@ -97,62 +137,13 @@ def limits_of(*clouds: Floats) -> Floats:
         first, last = np.quantile(some, [TAIL, 1 - TAIL], axis=0)
         low, high = cloud.min(0), cloud.max(0)
         wide = last - first
+        near = [np.maximum(low, first - wide), np.minimum(high, last + wide)]
         # Cells at one point have no middle part that could tell what is far.
-        ends.append(
-            np.where(
-                wide > 0,
-                [np.maximum(low, first - wide), np.minimum(high, last + wide)],
-                [low, high],
-            )
-        )
+        ends.append(np.where(wide > 0, near, [low, high]))
     low, high = np.min(ends, 0)[0], np.max(ends, 0)[1]
     margin = np.where(high > low, MARGIN * (high - low), 0.5)
     found: Floats = np.stack([low - margin, high + margin], 1)
     return found
-
-
-def inside(xy: Floats, limits: Floats) -> NDArray[np.bool_]:
-    """Whether each cell is in the picture."""
-    found: NDArray[np.bool_] = np.all((xy >= limits[:, 0]) & (xy < limits[:, 1]), axis=1)
-    return found
-
-
-#: Points of a vector picture are pixels too: a file of 50,000 circles opens slowly.
-_POINT: dict[str, Any] = {"linewidths": 0, "alpha": 0.8, "rasterized": True}
-
-
-def _size(axes: Axes, n: int) -> float:
-    """Area of a point, in points squared: large for few cells, and larger in a larger panel."""
-    figure: Any = axes.figure
-    box = axes.get_window_extent()
-    inches = box.width * box.height / figure.dpi**2
-    return float(np.clip(1500.0 * inches / n, 1.0, 30.0))
-
-
-def _frame(axes: Axes, limits: Floats) -> None:
-    axes.set_xlim(*limits[0])
-    axes.set_ylim(*limits[1])
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_color("0.8")
-
-
-def _pixels(xy: Floats, limits: Floats) -> tuple[Ints, NDArray[np.bool_]]:
-    """The number of the pixel of each cell, and whether it is inside the picture."""
-    low, high = limits.T
-    at = ((xy - low) * (PIXELS / (high - low))).astype(np.int64)
-    return at[:, 1] * PIXELS + at[:, 0], inside(xy, limits) & (at < PIXELS).all(1)
-
-
-def _show(axes: Axes, colour: Floats, n: Ints, limits: Floats) -> None:
-    """Draw pixels in their colours; the more cells one has, the more opaque it is."""
-    part = np.log1p(n) / np.log1p(max(int(n.max()), 1))
-    opacity = np.where(n > 0, MIN_OPACITY + (1.0 - MIN_OPACITY) * part, 0.0)
-    image = np.column_stack([colour, opacity]).reshape(PIXELS, PIXELS, 4)
-    axes.imshow(
-        image, extent=(*limits[0], *limits[1]), origin="lower", aspect="auto",
-        interpolation="nearest",
-    )  # fmt: skip
 
 
 #: What cells can be coloured by.
@@ -244,16 +235,17 @@ def before_after(
     limits = [both, both] if found.shared else own
     order = np.random.default_rng(seed).permutation(found.rows.size)
     for line, row in zip(grid, rows, strict=True):
+        places = zip(line, (found.before, found.after), limits, strict=True)
+        pair = [Panel(*place, order) for place in places]
         if row == "movement":
-            _movement(line, found, cells.moved(found.rows), order, limits)
+            _movement(pair, cells.moved(found.rows))
         else:
-            _groups(line, found, cells.groups[row], order, limits, on_cells=row == "cell type")
+            _groups(pair, cells.groups[row], found.rows, on_cells=row == "cell type")
+        line[0].set_ylabel(f"by {row}", fontsize=12)
     for axes, title in zip(grid[0], titles or cells.titles, strict=True):
         axes.set_title(title, fontsize=12)
-    for line, row in zip(grid, rows, strict=True):
-        line[0].set_ylabel(f"by {row}", fontsize=12)
-    for axes, xy, edge in zip(grid[-1], (found.before, found.after), limits, strict=True):
-        axes.set_xlabel(unset(found.axes + _left_out(xy, edge)), fontsize=9, color="0.4")
+    for panel in pair:
+        panel.axes.set_xlabel(unset(found.axes + _left_out(panel)), fontsize=9, color="0.4")
     return grid
 
 
@@ -269,31 +261,27 @@ def _colourings(cells: Pair, color: Sequence[str] | None) -> list[str]:
     return color
 
 
-def _left_out(xy: Floats, edge: Floats) -> str:
+def _left_out(panel: Panel) -> str:
     """Say how many cells are beyond the edge of a panel."""
-    n = int((~inside(xy, edge)).sum())
+    n = int((~panel.inside).sum())
     return f"\n{count(n, 'cell')} outside the panel" if n else ""
 
 
-def _movement(
-    line: Any, found: Views, moved: Floats, order: Ints, limits: Sequence[Floats]
-) -> None:
+def _movement(pair: list[Panel], moved: Floats) -> None:
     top = float(np.quantile(moved, TOP))
-    for axes, xy, edge in zip(line, (found.before, found.after), limits, strict=True):
-        bar = draw_values(axes, xy, moved, order, edge, top)
-    beside = line[1].inset_axes((1.03, 0.1, 0.035, 0.8))
-    line[1].figure.colorbar(bar, cax=beside, label="distance moved, in spreads", extend="max")
+    for panel in pair:
+        bar = panel.draw_values(moved, top)
+    beside = panel.axes.inset_axes((1.03, 0.1, 0.035, 0.8))
+    beside.figure.colorbar(bar, cax=beside, label="distance moved, in spreads", extend="max")
 
 
-def _groups(
-    line: Any, found: Views, groups: Groups, order: Ints, limits: Sequence[Floats], on_cells: bool
-) -> None:
-    codes, names = groups.codes[found.rows], groups.names
-    for axes, xy, edge in zip(line, (found.before, found.after), limits, strict=True):
-        draw_groups(axes, xy, codes, colours(len(names)), order, edge)
+def _groups(pair: list[Panel], groups: Groups, rows: Ints, on_cells: bool) -> None:
+    codes, names = groups.codes[rows], groups.names
+    for panel in pair:
+        panel.draw_groups(codes, colours(len(names)))
         if on_cells:
-            _names_on_cells(axes, xy, codes, names, edge)
-    _legend(line[1], groups)
+            _names_on_cells(panel, codes, names)
+    _legend(pair[1].axes, groups)
 
 
 def _legend(axes: Axes, groups: Groups) -> None:
@@ -326,20 +314,24 @@ def _legend_width(groups: Groups | None) -> float:
     return LEGEND * _columns(groups)
 
 
-def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge: Floats) -> None:
+def _names_on_cells(panel: Panel, codes: Ints, names: list[Any]) -> None:
     """Write names where most of their cells are, the largest groups first; none covers another."""
     from matplotlib.patheffects import withStroke
 
     taken: list[tuple[float, float, float]] = []
-    seen = inside(xy, edge) & (codes >= 0)
-    xy, codes = xy[seen], codes[seen]
+    axes, edge = panel.axes, panel.limits
+    seen = panel.inside & (codes >= 0)
+    xy, codes = panel.xy[seen], codes[seen]
     for code in np.argsort(-np.bincount(codes, minlength=len(names)), kind="stable").tolist():
         own = xy[codes == code]
         if len(own) == 0:
             continue
         text = label(names[code], 16)
-        x, y = _densest(own, edge)
-        across, up = (np.array([x, y]) - edge[:, 0]) / (edge[:, 1] - edge[:, 0])
+        # The middle of the tile with most cells.
+        counts, *ends = np.histogram2d(own[:, 0], own[:, 1], bins=TILES, range=edge)
+        tile = np.unravel_index(counts.argmax(), counts.shape)
+        middle = np.array([end[i : i + 2].mean() for i, end in zip(tile, ends, strict=True)])
+        across, up = (middle - edge[:, 0]) / (edge[:, 1] - edge[:, 0])
         width = LETTER[0] * len(text)
         across = np.clip(across, width / 2, 1 - width / 2)  # within the panel
         if any(abs(across - a) < (width + w) / 2 and abs(up - u) < LETTER[1] for a, u, w in taken):
@@ -350,10 +342,3 @@ def _names_on_cells(axes: Axes, xy: Floats, codes: Ints, names: list[Any], edge:
             float(across), float(up), text, transform=axes.transAxes, fontsize=7.5, ha="center",
             va="center", weight="bold", path_effects=outline,
         )  # fmt: skip
-
-
-def _densest(xy: Floats, edge: Floats) -> tuple[float, float]:
-    """Return the middle of the tile with most cells."""
-    counts, xs, ys = np.histogram2d(xy[:, 0], xy[:, 1], bins=TILES, range=edge)
-    i, j = np.unravel_index(counts.argmax(), counts.shape)
-    return float(xs[i : i + 2].mean()), float(ys[j : j + 2].mean())

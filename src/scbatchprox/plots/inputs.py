@@ -41,44 +41,43 @@ def is_anndata(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("obs", "obsm", "uns"))
 
 
+def _part(data: Any, key: str | None, name: str) -> Any:
+    """Return what a record or a model has by this name; other data are that already."""
+    if is_anndata(data):
+        return find_record(data, key).values.get(name)
+    if not hasattr(data, "fit_"):
+        return data
+    return data.movement() if name == "movement" else getattr(data, f"{name}_")
+
+
 def movement_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return a table with ``relative`` and ``n_cells`` per batch, and verdicts where there are some."""
-    if is_anndata(data):
-        record = find_record(data, key).values
-        table, verdicts = record["movement"], record.get("diagnosis")
-    elif hasattr(data, "movement") and hasattr(data, "fit_"):
-        table, verdicts = data.movement(), data.diagnosis_
-    else:
-        table, verdicts = data, None
-    table = _by_batch(table, "the movement of each batch")
+    found = _part(data, key, "movement")
+    verdicts = None if found is data else _part(data, key, "diagnosis")
+    table = _by_batch(found, "the movement of each batch")
     if "relative" not in table and "verdict" in table:
         # A diagnosis has relative numbers only.
         table = table.rename(columns={"moved": "relative"})
     _require(table, ["relative"], "model.movement() or diagnose()")
     if verdicts is not None and "verdict" not in table:
-        found = _by_batch(verdicts, "a diagnosis")
-        table = table.join(found[[name for name in ("level", "verdict") if name in found]])
+        judged = _by_batch(verdicts, "a diagnosis")
+        table = table.join(judged[[name for name in ("level", "verdict") if name in judged]])
     return table
 
 
 def diagnosis_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the table of :func:`scbatchprox.diagnose`."""
-    table = data
-    if is_anndata(data):
-        record = find_record(data, key)
-        if "diagnosis" not in record.values:
-            raise BadKey(
-                f"Expected a diagnosis in uns[{record.key!r}], found none; refine(..., diagnose=True) "
-                f"writes one."
-            )
-        table = record.values["diagnosis"]
-    elif hasattr(data, "fit_"):
-        table = data.diagnosis_
-        if table is None:
-            raise BadValue(
-                "Expected a diagnosis, found a model that has none; draw the table of "
-                "diagnose(Z, batch, model=model)."
-            )
+    table = _part(data, key, "diagnosis")
+    if table is None and is_anndata(data):
+        raise BadKey(
+            f"Expected a diagnosis in uns[{find_record(data, key).key!r}], found none; "
+            f"refine(..., diagnose=True) writes one."
+        )
+    if table is None and data is not None:
+        raise BadValue(
+            "Expected a diagnosis, found a model that has none; draw the table of "
+            "diagnose(Z, batch, model=model)."
+        )
     table = _by_batch(table, "a diagnosis")
     _require(table, ["verdict"], "diagnose()")
     return table
@@ -100,11 +99,7 @@ def adapter_of(data: Any, key: str | None = None) -> tuple[np.ndarray, Floats, F
 
 def history_of(data: Any, key: str | None = None) -> pd.DataFrame:
     """Return the rounds of a fit."""
-    found = data
-    if is_anndata(data):
-        found = find_record(data, key).values["history"]
-    elif hasattr(data, "fit_"):
-        found = data.history_
+    found = _part(data, key, "history")
     if hasattr(found, "frame"):
         found = found.frame()
     if not isinstance(found, Mapping | pd.DataFrame):
@@ -173,16 +168,14 @@ def column(obs: Any, key: Any, what: str) -> Any:
 def batches_of(obs: Any, record: Record) -> Any:
     """Return the batch of each cell that was refined."""
     keys = [str(key) for key in record.values["params"]["batch_key"]]
-    absent = [key for key in keys if key not in obs.columns]
-    if not absent:
-        return column(obs, keys, "batch_key")
     # A record of a MuData may name "rna:batch", which the modality itself calls "batch".
-    own = [key.partition(":")[2] if key in absent else key for key in keys]
+    own = [key if key in obs.columns else key.partition(":")[2] for key in keys]
     if all(key in obs.columns for key in own):
-        found = column(obs, own, "batch_key")
+        found = batch_labels(obs, own)
         refined = set(map(str, np.asarray(record.values["batches"]).tolist()))
-        if set(map(str, pd.unique(found))) == refined:
+        if own == keys or set(map(str, pd.unique(found))) == refined:
             return found
+    absent = [key for key in keys if key not in obs.columns]
     raise BadKey(
         f"Expected the batches that were refined in obs, found no column {some_of(absent)}; available: "
         f"{some_of(obs.columns, most=20)}; name one with ", Parameter("batch_key="), ".",

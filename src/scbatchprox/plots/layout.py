@@ -109,7 +109,7 @@ def views(cells: Pair, basis: Any, seed: int) -> Views:
 
 def _by_word(cells: Pair, basis: str, seed: int) -> Views:
     umap = _refined_too(cells, "X_umap")
-    if basis in ("auto", "umap") and all(name in cells.obsm for name in umap):
+    if basis in ("auto", "umap") and set(umap) <= set(cells.obsm):
         return _stored(cells, umap)
     if basis == "umap" or (basis == "auto" and _can_have_umap(cells.before)):
         return _new_umaps(cells, seed)
@@ -119,13 +119,13 @@ def _by_word(cells: Pair, basis: str, seed: int) -> Views:
     key = basis if basis in cells.obsm else f"X_{basis}"  # scanpy leaves out the X_
     if key not in cells.obsm:
         raise _unknown(basis, cells.obsm)
-    pair_of_keys = _refined_too(cells, key)
-    if pair_of_keys[1] not in cells.obsm:
+    _, other = both = _refined_too(cells, key)
+    if other not in cells.obsm:
         raise BadKey(
-            f"Expected {key!r} of the refined embedding in obsm[{pair_of_keys[1]!r}], found none; "
+            f"Expected {key!r} of the refined embedding in obsm[{other!r}], found none; "
             f"available: {some_of(cells.obsm, most=20)}; basis=(before, after) names two keys."
         )
-    return _stored(cells, pair_of_keys)
+    return _stored(cells, both)
 
 
 def _refined_too(cells: Pair, key: str) -> tuple[str, str]:

@@ -267,6 +267,3 @@ def _hover(tooltips: list[tuple[str, str]], formatters: dict[str, Any]) -> Any:
 
     # One cell at a time: in dense places there would be dozens.
     return HoverTool(tooltips=tooltips, formatters=formatters, limit=1, visible=False)
-
-
-assert len(COLOURS) * len(MARKERS) >= 40  # so many groups can be told apart
