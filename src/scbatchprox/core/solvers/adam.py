@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import BadValue, Parameter
 from ...kernels.blocks import native, split
-from ...kernels.compiled import compiled, read_only
+from ...kernels.loops import compiled
 from ...kernels.threads import get_num_threads, parallel_map
 from ...progress import Progress, silent
 from ..checks import check_number, check_rounds
@@ -126,7 +126,7 @@ class Adam(Changed):
             )  # fmt: skip
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments only.")
-        Z = read_only(native(Z))
+        Z = native(Z)
         own = parallel_map(partial(Own.of, Z), labels.rows())
         return Solution.of(problem, self._rounds(problem, rounds, Z, own, progress))
 
@@ -242,19 +242,9 @@ class _Run:
     def step(self, sums: np.ndarray, mean: np.ndarray, u: np.ndarray, v: np.ndarray) -> None:
         """One step for each mini-batch."""
         _adam_steps(
-            self.theta,
-            self.start,
-            self._state,
-            self._grad,
-            sums,
-            self.done,
-            0,
-            mean,
-            u,
-            v,
-            self._weights,
-            self._options,
-        )
+            self.theta, self.start, self._state, self._grad, sums, self.done, 0, mean, u, v,
+            self._weights, self._options,
+        )  # fmt: skip
         self.done += len(sums)
 
 
@@ -293,7 +283,7 @@ def _words(number: int) -> list[int]:
     return [number & 0xFFFFFFFF, *(_words(number >> 32) if number >> 32 else [])]
 
 
-@compiled
+@compiled("out")
 def _mini_batch_means(
     Z: np.ndarray, order: np.ndarray, mean: np.ndarray, size: int, out: np.ndarray
 ) -> None:
@@ -314,7 +304,7 @@ def _mini_batch_means(
             s2[j] /= hi - lo
 
 
-@compiled
+@compiled("theta", "state", "grad")
 def _adam_steps(
     theta: np.ndarray,
     theta_t: np.ndarray,
