@@ -31,15 +31,13 @@ from ...progress import Progress, silent
 from ..checks import check_number, check_rounds
 from ..labels import Labels
 from ..problem import Problem, Rows, Solution
-from ..sampling import Hasher
+from ..sampling import hashes_of
 from ..shown import Changed
 
 __all__ = ["Adam"]
 
 log = logging.getLogger(__name__)
 
-#: Rows that are hashed at a time.
-BLOCK_ROWS = 1 << 11
 #: Values that a loop works on at a time, some ten milliseconds: between two loops, Ctrl-C is obeyed.
 AT_A_TIME = 1 << 22
 #: Seconds that a run may take without an estimate of its end.
@@ -99,7 +97,7 @@ class Adam(Changed):
 
     def permutation(self, cells: np.ndarray, t: int, epoch: int) -> np.ndarray:
         """Return the order in which a client visits its cells (n, d) in an epoch of round ``t``."""
-        return self._order(Own.of(native(cells), np.arange(len(cells))), t, epoch)
+        return self._order(Own.of(hashed(cells), np.arange(len(cells))), t, epoch)
 
     def _order(self, own: Own, t: int, epoch: int) -> np.ndarray:
         # What SeedSequence(self.seed, spawn_key=...) makes of these words, in a quarter of the time.
@@ -127,7 +125,7 @@ class Adam(Changed):
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments only.")
         Z = native(Z)
-        own = parallel_map(partial(Own.of, Z), labels.rows())
+        own = parallel_map(partial(Own.of, hashed(Z)), labels.rows())
         return Solution.of(problem, self._rounds(problem, rounds, Z, own, progress))
 
     def _rounds(
@@ -264,18 +262,16 @@ class Own:
     digest: int
 
     @classmethod
-    def of(cls, Z: np.ndarray, rows: np.ndarray) -> Own:
-        """Sort ``rows`` of a native matrix, in place; equal float32 and float64 values have one order."""
-        hashes = np.empty(rows.size, np.uint64)
-        hasher = Hasher(Z.shape[1], np.dtype(np.float64), min(BLOCK_ROWS, rows.size))
-        for lo in range(0, rows.size, BLOCK_ROWS):
-            some = rows[lo : lo + BLOCK_ROWS]
-            hashes[lo : lo + BLOCK_ROWS] = hasher(Z[some].astype(np.float64, copy=False))
-        digest = int(hashes.sum(dtype=np.uint64))
-        rows[:] = rows[
-            np.argsort(hashes, kind="stable")
-        ]  # in place: there are as many rows as cells
-        return cls(rows, digest)
+    def of(cls, hashes: np.ndarray, rows: np.ndarray) -> Own:
+        """Sort ``rows``, in place since there are as many as cells, by the hashes of all cells."""
+        own = hashes[rows]
+        rows[:] = rows[np.argsort(own, kind="stable")]
+        return cls(rows, int(own.sum(dtype=np.uint64)))
+
+
+def hashed(Z: np.ndarray) -> np.ndarray:
+    """The hashes of all cells; equal float32 and float64 values have the same."""
+    return hashes_of(Z, dtype=np.float64)
 
 
 def _words(number: int) -> list[int]:
