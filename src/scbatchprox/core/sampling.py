@@ -93,10 +93,7 @@ class Sample:
     @classmethod
     def of(cls, Z: Any, rows: Ints, keys: np.ndarray, labels: Labels) -> Sample:
         """A sample of some rows of ``Z``, with the key and the batch of each."""
-        order, start = sorted_rows(labels.codes, labels.batches.size)
-        for lo, hi in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
-            own = order[lo:hi]
-            own[:] = own[np.argsort(keys[own], kind="stable")]
+        order = np.lexsort((keys, labels.codes))
         return cls(Z, rows[order], labels.at(order))
 
     @classmethod
