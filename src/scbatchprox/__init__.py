@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from .api.files import apply_file, diagnose_file, refine_file
     from .atlas import Atlas
     from .core.adapter import Adapter
-    from .core.evidence import Decision, Evidence, Trace
     from .core.fit import Fit, Method
     from .core.moments import Moments, Pooled
     from .core.problem import History, Problem, Solution
     from .core.solvers import Adam, Exact
-    from .core.target import Target, Weights
+    from .core.target import Decision, Evidence, Target, Trace, Weights
     from .errors import InputError
     from .kernels.threads import get_num_threads, set_num_threads
     from .reporting.report import report
@@ -73,12 +72,11 @@ _HOMES = {
     "api.files": ("apply_file", "diagnose_file", "refine_file"),
     "atlas": ("Atlas",),
     "core.adapter": ("Adapter",),
-    "core.evidence": ("Decision", "Evidence", "Trace"),
     "core.fit": ("Fit", "Method"),
     "core.moments": ("Moments", "Pooled"),
     "core.problem": ("History", "Problem", "Solution"),
     "core.solvers": ("Adam", "Exact"),
-    "core.target": ("Target", "Weights"),
+    "core.target": ("Decision", "Evidence", "Target", "Trace", "Weights"),
     "errors": ("InputError",),
     "kernels.threads": ("get_num_threads", "set_num_threads"),
     "reporting.report": ("report",),
