@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from .api.files import apply_file, diagnose_file, refine_file
     from .atlas import Atlas
     from .core.adapter import Adapter
-    from .core.evidence import Decision, Evidence, Trace
     from .core.fit import Fit, Method
     from .core.moments import Moments, Pooled
-    from .core.problem import Problem
-    from .core.solvers import Adam, Exact, History, Solution
-    from .core.target import Target, Weights
+    from .core.problem import History, Problem, Solution
+    from .core.solvers import Adam, Exact
+    from .core.target import Decision, Evidence, Target, Trace, Weights
     from .errors import InputError
     from .kernels.threads import get_num_threads, set_num_threads
     from .reporting.report import report
@@ -66,46 +65,34 @@ __all__ = [
     "set_num_threads",
 ]
 
-#: The module that defines each public name.
-_MODULES = {
-    "Adam": "core.solvers",
-    "Adapter": "core.adapter",
-    "Atlas": "atlas",
-    "BatchProx": "api.estimator",
-    "Decision": "core.evidence",
-    "Evidence": "core.evidence",
-    "Exact": "core.solvers",
-    "Fit": "core.fit",
-    "History": "core.solvers",
-    "InputError": "errors",
-    "Method": "core.fit",
-    "MomentTarget": "targets.moment",
-    "Moments": "core.moments",
-    "Pooled": "core.moments",
-    "PopulationSettings": "targets.population.settings",
-    "PopulationTarget": "targets.population.target",
-    "Problem": "core.problem",
-    "Solution": "core.solvers",
-    "Target": "core.target",
-    "Trace": "core.evidence",
-    "Weights": "core.target",
-    "apply_file": "api.files",
-    "diagnose": "api.anndata",
-    "diagnose_file": "api.files",
-    "get_num_threads": "kernels.threads",
-    "refine": "api.anndata",
-    "refine_file": "api.files",
-    "report": "reporting.report",
-    "set_num_threads": "kernels.threads",
+#: The public names that each module defines.
+_HOMES = {
+    "api.anndata": ("diagnose", "refine"),
+    "api.estimator": ("BatchProx",),
+    "api.files": ("apply_file", "diagnose_file", "refine_file"),
+    "atlas": ("Atlas",),
+    "core.adapter": ("Adapter",),
+    "core.fit": ("Fit", "Method"),
+    "core.moments": ("Moments", "Pooled"),
+    "core.problem": ("History", "Problem", "Solution"),
+    "core.solvers": ("Adam", "Exact"),
+    "core.target": ("Decision", "Evidence", "Target", "Trace", "Weights"),
+    "errors": ("InputError",),
+    "kernels.threads": ("get_num_threads", "set_num_threads"),
+    "reporting.report": ("report",),
+    "targets.moment": ("MomentTarget",),
+    "targets.population.settings": ("PopulationSettings",),
+    "targets.population.target": ("PopulationTarget",),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "pl":
         return import_module(".pl", __name__)
-    if name not in _MODULES:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value
 

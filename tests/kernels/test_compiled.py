@@ -51,8 +51,8 @@ def test_cached_code_logs_nothing(cold_and_warm):
 def test_code_of_other_packages_logs_nothing(tmp_path):
     script = (
         "import numpy as np, numba\n"
-        "from scbatchprox.kernels.loops import _affine\n"
-        "_affine._compile()\n"  # registers the listener
+        "from scbatchprox.kernels.loops import affine\n"
+        "affine._compile()\n"  # registers the listener
         "numba.njit(lambda x: x + 1)(1)\n"
     )
     assert SAID not in fresh(script, tmp_path).stderr
@@ -92,7 +92,7 @@ assert len(loops._add_sums._compile().signatures) == 1
     assert fresh(script, tmp_path).stderr.count(SAID) == 1
 
 
-@pytest.mark.parametrize("name", ["_add_sums", "_affine", "_first_rows"])
+@pytest.mark.parametrize("name", ["_add_sums", "affine", "first_rows"])
 def test_loops_are_pickled_by_name(name):
     cloudpickle = pytest.importorskip("cloudpickle")
     loop = getattr(loops, name)
@@ -112,6 +112,6 @@ def test_one_version_for_writeable_and_read_only_arrays(rng, dtype):
         loops.add_sums(Z, codes, shift, np.zeros(1, np.int64), sums, 16)
         assert loops.affine(Z, codes, scale, shift, out)
         found.append(np.concatenate([sums.ravel(), out.ravel()]))
-        kept.append([len(loop._compile().signatures) for loop in (loops._add_sums, loops._affine)])
+        kept.append([len(loop._compile().signatures) for loop in (loops._add_sums, loops.affine)])
     np.testing.assert_array_equal(*found)
     assert kept[0] == kept[1]

@@ -56,7 +56,7 @@ class TestKMeans:
         draws = np.random.default_rng(1).random(k)
         doubles = X.astype(float)
         first = slow_plus_plus(doubles, weight, draws)
-        assert plus_plus(X, weight, draws).tolist() == first
+        assert plus_plus(np.ascontiguousarray(X.T), weight, draws).tolist() == first
         expected = slow_lloyd(doubles, weight, doubles[first], 5)
         result = kmeans(X, weight, k, 5, np.random.default_rng(1))
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
@@ -88,7 +88,7 @@ class TestKMeans:
         """Products have rounding errors there, but the distance of equal rows must be 0."""
         rows = (1000.0 + rng.normal(size=(4, 30))).astype(np.float32)
         X = rows[rng.integers(0, 4, 300)]
-        assert len(plus_plus(X, np.ones(300), rng.random(20))) == 4
+        assert len(plus_plus(np.ascontiguousarray(X.T), np.ones(300), rng.random(20))) == 4
 
 
 class TestRuns:

@@ -16,12 +16,11 @@ from ..cells import dask as lazy
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.checks import check_out, is_numeric, like, one_of, warn_user
-from ..core.evidence import Evidence, Trace
 from ..core.fit import Fit, Method
 from ..core.labels import Labels, population_labels
 from ..core.moments import Moments, Pooled, warn_if_barcodes
 from ..core.solvers import History, Solver, Visited
-from ..core.target import Cells, Exchange, TargetRule, itself
+from ..core.target import Cells, Evidence, Exchange, TargetRule, Trace, itself
 from ..errors import BadKey, BadValue, Parameter
 from ..io import model_file
 from ..options import Options, described

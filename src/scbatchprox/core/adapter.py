@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,10 +33,7 @@ from .labels import Labels, OfBatches, label_array
 from .moments import CACHE_BYTES, Anchors, Moments
 from .shown import count
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Adapter", "displacement", "length", "movement"]
+__all__ = ["Adapter", "displacement", "length"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -178,7 +175,26 @@ class Adapter(OfBatches):
         """
         rows = moments.by_batch if self.anchors is None else moments
         own = self.rows_of(rows.batches)
-        return movement(rows, self.scale[own], self.shift[own])
+        scale, shift = self.scale[own], self.shift[own]
+        whole, at = rows.by_batch, rows.start[:-1]
+        u = scale - 1.0
+        v = shift + rows.mean * u
+        share = (rows.n / whole.n[rows.batch])[:, None]
+        moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
+        mean_moved = displacement(rows, scale, shift)
+        spread = np.sqrt(whole.var.sum(1))
+        return pd.DataFrame(
+            {
+                "n_cells": whole.n,
+                "moved": moved,
+                "mean_moved": np.sqrt((mean_moved**2).sum(1)),
+                "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
+                "scale_min": np.minimum.reduceat(scale.min(1), at),
+                "scale_median": _medians(rows, scale),
+                "scale_max": np.maximum.reduceat(scale.max(1), at),
+            },
+            index=pd.Index(whole.batches.tolist(), name="batch"),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the adapter to a safetensors file; see the documentation for its layout."""
@@ -338,29 +354,6 @@ def length(rows: Moments, v: Floats) -> Floats:
     share = rows.n / rows.by_batch.n[rows.batch]
     squares = np.add.reduceat(share * ((v / size) ** 2).sum(1), rows.start[:-1])
     return np.asarray(size * np.sqrt(squares))
-
-
-def movement(rows: Moments, scale: Floats, shift: Floats) -> pd.DataFrame:
-    """A table with one line per batch; ``scale`` and ``shift`` belong to the rows of the moments."""
-    moments, at = rows.by_batch, rows.start[:-1]
-    u = scale - 1.0
-    v = shift + rows.mean * u
-    share = (rows.n / moments.n[rows.batch])[:, None]
-    moved = np.sqrt(np.add.reduceat(share * (rows.var * u**2 + v**2), at).sum(1))
-    mean_moved = displacement(rows, scale, shift)
-    spread = np.sqrt(moments.var.sum(1))
-    return pd.DataFrame(
-        {
-            "n_cells": moments.n,
-            "moved": moved,
-            "mean_moved": np.sqrt((mean_moved**2).sum(1)),
-            "relative": np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0),
-            "scale_min": np.minimum.reduceat(scale.min(1), at),
-            "scale_median": _medians(rows, scale),
-            "scale_max": np.maximum.reduceat(scale.max(1), at),
-        },
-        index=pd.Index(moments.batches.tolist(), name="batch"),
-    )
 
 
 def _medians(rows: Moments, scale: Floats) -> Floats:

@@ -22,12 +22,11 @@ import numpy as np
 from ..errors import BadValue, Parameter
 from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
-from .evidence import Evidence, Trace
 from .moments import Moments, Pooled
 from .problem import Problem
 from .shown import Facts
 from .solvers import History, Solution, Solver, Visited
-from .target import Aim, Exchange, TargetRule, Weights, itself
+from .target import Aim, Evidence, Exchange, TargetRule, Trace, Weights, itself
 
 __all__ = ["Fit", "Method"]
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
-from .evidence import Rounds, Trace
 from .labels import Labels
 from .moments import Moments
 from .shown import Facts, count
-from .target import Target, Weights
+from .target import Rounds, Target, Trace, Weights
 
 __all__ = ["History", "Problem", "Rows", "Solution", "Solver", "Visited"]
 

@@ -93,10 +93,7 @@ class Sample:
     @classmethod
     def of(cls, Z: Any, rows: Ints, keys: np.ndarray, labels: Labels) -> Sample:
         """A sample of some rows of ``Z``, with the key and the batch of each."""
-        order, start = sorted_rows(labels.codes, labels.batches.size)
-        for lo, hi in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
-            own = order[lo:hi]
-            own[:] = own[np.argsort(keys[own], kind="stable")]
+        order = np.lexsort((keys, labels.codes))
         return cls(Z, rows[order], labels.at(order))
 
     @classmethod
@@ -192,9 +189,12 @@ class Drawing:
         return draw.sample(self.labels, self.most, take)
 
 
-def hashes_of(Z: Any, seed: int = 0) -> np.ndarray:
-    """(n,) hashes of the content of all rows of a matrix in memory, whose values must be finite."""
-    return _of_rows(Z, seed, lambda hasher, rows, _: hasher(rows))
+def hashes_of(Z: Any, seed: int = 0, dtype: Any = None) -> np.ndarray:
+    """(n,) hashes of the content of all rows of a matrix in memory, whose values must be finite.
+
+    Rows of different types, such as float32 and float64, are compared as values of ``dtype``.
+    """
+    return _of_rows(Z, seed, lambda hasher, rows, _: hasher(rows), dtype)
 
 
 def keys_of(Z: Any, seed: int = 0) -> np.ndarray:
@@ -203,18 +203,22 @@ def keys_of(Z: Any, seed: int = 0) -> np.ndarray:
 
 
 def _of_rows(
-    Z: Any, seed: int, number: Callable[[Hasher, np.ndarray, np.ndarray], np.ndarray]
+    Z: Any,
+    seed: int,
+    number: Callable[[Hasher, np.ndarray, np.ndarray], np.ndarray],
+    dtype: Any = None,
 ) -> np.ndarray:
     """(n,) a number for each row, from the row and its squared norm."""
     numbers = np.empty(Z.shape[0], np.uint64)
+    dtype = np.dtype(dtype or output_dtype(Z))
 
     def part(rows: tuple[int, int]) -> bool:
         finite = True
-        hasher = Hasher(Z.shape[1], output_dtype(Z), BLOCK_ROWS, seed)
+        hasher = Hasher(Z.shape[1], dtype, BLOCK_ROWS, seed)
         for lo, hi, piece in native_blocks(Z, *rows):
             for first in range(lo, hi, BLOCK_ROWS):
                 last = min(hi, first + BLOCK_ROWS)
-                block = piece[first - lo : last - lo]
+                block = piece[first - lo : last - lo].astype(dtype, copy=False)
                 squares = hasher.squares(block)
                 # Squares of finite values may overflow.
                 finite &= bool(np.isfinite(squares).all() or np.isfinite(block).all())

@@ -19,13 +19,12 @@ import pandas as pd
 from ..cells.memory import MemoryCells
 from ..core.adapter import Adapter
 from ..core.checks import warn_user
-from ..core.evidence import Decision, Evidence
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.shown import count, names
 from ..core.tables import html_table, narrow_table
-from ..core.target import Cells, TargetRule, Weights
+from ..core.target import Cells, Decision, Evidence, TargetRule, Weights
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints
 from ..kernels.products import squared_distances

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.evidence import Decision
 from ..core.shown import names
+from ..core.target import Decision
 from ..errors import Parameter, Part
 from ..targets.population.settings import PopulationSettings
 from .kept import MEASURES, Kept

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..core.adapter import Adapter
 from ..core.checks import plain, some_of
-from ..core.evidence import Evidence, Trace
 from ..core.fit import Fit, Method
 from ..core.labels import label_array
 from ..core.moments import Moments, Pooled
 from ..core.solvers import SOLVERS, History
+from ..core.target import Evidence, Trace
 from ..errors import BadType, BadValue, InputError
 from ..options import Options
 from ..targets.method import TARGETS, method_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiled import compiled, read_only
-from .loops import add_rows
+from .loops import add_rows, compiled
 
 __all__ = ["kmeans", "plus_plus"]
 
@@ -22,7 +21,7 @@ def kmeans(
     the rows that :func:`plus_plus` draws.
     """
     doubles, columns = X.astype(np.float64), np.ascontiguousarray(X.T)
-    centers = doubles[_drawn(columns, weight, rng.random(k))]
+    centers = doubles[plus_plus(columns, weight, rng.random(k))]
     n, k = len(X), len(centers)
     mass = np.zeros(k)
     rounding = (ROUNDING * np.einsum("ij,ij->i", X, X)).astype(np.float32)
@@ -47,23 +46,18 @@ def kmeans(
     return np.asarray(centers[mass > 0])
 
 
-def plus_plus(X: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Rows of ``X`` to start from: k-means++ (Arthur & Vassilvitskii 2007), one row per uniform draw.
+def plus_plus(columns: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Rows to start from: k-means++ (Arthur & Vassilvitskii 2007), one row per uniform draw.
 
-    There are fewer if ``X`` has fewer distinct rows.
+    There are fewer if fewer rows are distinct. Rows are given by their columns (d, n): inner loops over rows
+    use vector instructions.
     """
-    return _drawn(np.ascontiguousarray(X.T), weight, draws)
-
-
-def _drawn(columns: np.ndarray, weight: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Rows to start from, by the columns of ``X``: inner loops over rows use vector instructions."""
     near, far = np.ones((2, columns.shape[1]), np.float32)
     chosen = np.empty(draws.size, np.int64)
-    found = _plus_plus(read_only(columns), read_only(weight), read_only(draws), near, far, chosen)
-    return chosen[:found]
+    return chosen[: _plus_plus(columns, weight, draws, near, far, chosen)]
 
 
-@compiled
+@compiled("near", "far", "chosen")
 def _plus_plus(
     columns: np.ndarray,
     weight: np.ndarray,
@@ -118,7 +112,7 @@ def _plus_plus(
     return int(draws.shape[0])
 
 
-@compiled
+@compiled("near", "first", "second", "unsure")
 def _nearest(
     scores: np.ndarray,
     half: np.ndarray,

@@ -1,22 +1,122 @@
-"""The compiled loops over cells: sums per batch, and the affine map.
+"""Compiled loops: how numba compiles them, and those over cells: sums per batch, and the affine map.
 
-Both take C-contiguous float32 or float64 rows; :mod:`scbatchprox.kernels.blocks` converts everything else
-to that form. They release the GIL, need no locks, and are called on disjoint rows.
+The first call of a loop imports numba, so importing this package does not. Loops release the GIL. Those over
+cells take C-contiguous float32 or float64 rows, need no locks, and are called on disjoint rows;
+:mod:`scbatchprox.kernels.blocks` converts everything else to that form.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from inspect import signature
+from threading import RLock
+from typing import Any, TypeVar, cast
+
 import numpy as np
 
 from .arrays import Floats
-from .compiled import compiled, read_only
 
-__all__ = ["add_rows", "add_sums", "affine", "first_rows"]
+__all__ = ["add_rows", "add_sums", "affine", "compiled", "first_rows"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger(__name__)
+
+#: The package that this module belongs to.
+_PACKAGE = __name__.split(".")[0]
+_lock = RLock()
+_listener: Any = None
 
 
-def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
-    """Write the first k row numbers of each batch to ``rows`` (B, k), and how many it has to ``found``."""
-    _first_rows(read_only(codes), rows, found)
+def compiled(*written: str) -> Callable[[F], F]:
+    """Compile with numba on first use and cache the machine code on disk if possible.
+
+    ``written`` are the arrays that the loop writes to. It gets read-only views of all others: numba compiles
+    one version for writeable arrays and another for read-only ones, and with views there is one.
+
+    ``contract`` allows a fused multiply-add and nothing else: additions keep the order of the source, so
+    results are reproducible to the bit. A division by zero is infinite, as in numpy. numba renews the cache
+    when the file of the function changes. Delete the cache after a change in another file that the function
+    calls.
+    """
+
+    def wrapped(function: F) -> F:
+        return cast(F, Loop(function, written))
+
+    return wrapped
+
+
+class Loop:
+    """A function that is compiled when it is first called, from Python or from another loop."""
+
+    def __init__(self, function: Callable[..., Any], written: tuple[str, ...]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        names = enumerate(signature(function).parameters)
+        self._reads = [at for at, name in names if name not in written]
+        self._dispatcher: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        given = list(args)
+        for at in self._reads:
+            value = given[at]
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                given[at] = view = value.view()
+                view.flags.writeable = False
+        return (self._dispatcher or self._compile())(*given)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The numba type, which numba asks for when another loop calls this one."""
+        return (self._dispatcher or self._compile())._numba_type_
+
+    def __reduce__(self) -> str:
+        return self._function.__qualname__  # pickled by name, like a plain function
+
+    def _compile(self) -> Any:
+        # Several threads may make the first call at once. numba has its own lock for the compilation.
+        with _lock:
+            if self._dispatcher is None:
+                self._dispatcher = _jit(self._function)
+        return self._dispatcher
+
+
+def _jit(function: Callable[..., Any]) -> Any:
+    import numba
+
+    _announce_compilation()
+    jit: Any = partial(numba.njit, nogil=True, fastmath={"contract"}, error_model="numpy")
+    try:
+        return jit(cache=True)(function)
+    except RuntimeError:  # no writeable cache folder, as in some containers
+        return jit()(function)
+
+
+def _announce_compilation() -> None:
+    """Log one line when numba first compiles code of this package; loading cached code logs nothing."""
+    global _listener
+    if _listener is not None:
+        return
+    from numba.core import event
+
+    class Listener(event.Listener):
+        logged = False
+
+        def on_start(self, event: Any) -> None:
+            module = event.data["dispatcher"].py_func.__module__
+            if not self.logged and module.split(".")[0] == _PACKAGE:
+                self.logged = True
+                log.warning(
+                    "scbatchprox: compiling its loops, once after an installation (a few seconds)"
+                )
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    _listener = Listener()
+    event.register("numba:compile", _listener)  # type: ignore[no-untyped-call]
 
 
 def add_sums(
@@ -35,29 +135,19 @@ def add_sums(
     """
     # Arrays are allocated and reshaped here: numba would need 0.3 s to compile code for that.
     order, end = np.empty(block_rows, np.int64), np.empty(n.size + 1, np.int64)
-    Z = read_only(Z)
-    _add_sums(Z, Z.reshape(-1), read_only(codes), read_only(origin), n, sums, order, end)
-
-
-def affine(
-    Z: np.ndarray, codes: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray
-) -> bool:
-    """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
-
-    Returns whether every result is finite. Checking here saves a second pass.
-    """
-    return _affine(read_only(Z), read_only(codes), read_only(scale), read_only(shift), out)
+    _add_sums(Z, Z.reshape(-1), codes, origin, n, sums, order, end)
 
 
 def add_rows(X: Floats, weight: Floats, group: np.ndarray, n: int) -> tuple[Floats, Floats]:
     """(n,) the weight of the rows of each group, and (n, d) their weighted sum."""
     mass, total = np.empty(n), np.empty((n, X.shape[1]))
-    _add_rows(read_only(X), read_only(weight), read_only(group), mass, total)
+    _add_rows(X, weight, group, mass, total)
     return mass, total
 
 
-@compiled
-def _first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+@compiled("rows", "found")
+def first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Write the first k row numbers of each batch to ``rows`` (B, k), and how many it has to ``found``."""
     n_batches, k = rows.shape
     complete = 0
     for i in range(codes.shape[0]):
@@ -71,7 +161,7 @@ def _first_rows(codes: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
                     break
 
 
-@compiled
+@compiled("order", "end")
 def _rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: np.ndarray) -> None:
     """Write rows ``lo`` to ``hi`` to ``order``, sorted by batch; those of batch b end at ``end[b]``."""
     end[:] = 0
@@ -85,7 +175,7 @@ def _rows_by_batch(codes: np.ndarray, lo: int, hi: int, order: np.ndarray, end: 
         end[b] += 1
 
 
-@compiled
+@compiled("n", "sums", "order", "end")
 def _add_sums(
     Z: np.ndarray,
     flat: np.ndarray,
@@ -134,10 +224,14 @@ def _add_sums(
     return touched
 
 
-@compiled
-def _affine(
+@compiled("out")
+def affine(
     Z: np.ndarray, codes: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray
 ) -> bool:
+    """``out_i = scale_b * z_i + shift_b`` with b the batch of row i; in double precision.
+
+    Returns whether every result is finite. Checking here saves a second pass.
+    """
     finite = True
     for i in range(Z.shape[0]):
         b = codes[i]
@@ -148,7 +242,7 @@ def _affine(
     return finite
 
 
-@compiled
+@compiled("mass", "total")
 def _add_rows(
     X: np.ndarray, weight: np.ndarray, group: np.ndarray, mass: np.ndarray, total: np.ndarray
 ) -> None:

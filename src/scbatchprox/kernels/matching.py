@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Floats
-from .compiled import compiled, read_only
+from .loops import compiled
 
 __all__ = ["exponents", "goals", "weights"]
 
@@ -40,16 +40,9 @@ def exponents(
     with np.errstate(divide="ignore"):  # padding has no cells
         log_cells = np.log(cells)
     _exponents(
-        scores[0],
-        scores[1],
-        read_only(y_squares),
-        read_only(c_squares),
-        read_only(log_cells),
-        kind(-1.0 / width),
-        kind(lowest),
-        nearest,
+        scores[0], scores[1], y_squares, c_squares, log_cells, kind(-1.0 / width), kind(lowest), nearest,
         np.empty(scores.shape[3], kind),
-    )
+    )  # fmt: skip
     return nearest[0] if which else nearest
 
 
@@ -61,15 +54,7 @@ def weights(both: Floats, cells: Floats) -> tuple[Floats, Floats]:
     _, b, P, K = both.shape
     kind = both.dtype.type
     mass, present = np.empty((2, b, K), kind)
-    _weights(
-        both[0],
-        both[1],
-        read_only(cells),
-        kind(LEAST),
-        mass,
-        present,
-        np.empty((2, max(P, K)), kind),
-    )
+    _weights(both[0], both[1], cells, kind(LEAST), mass, present, np.empty((2, max(P, K)), kind))
     return mass, present
 
 
@@ -87,22 +72,12 @@ def goals(
     cells, as a number and as a part, below which nobody is at a centre.
     """
     weight, goal = np.zeros(place.shape[:2]), np.zeros(place.shape)
-    _goals(
-        read_only(own[0]),
-        read_only(own[1]),
-        read_only(everyone[0]),
-        read_only(everyone[1]),
-        *limits,
-        weight,
-        goal,
-        place,
-        noise,
-        np.empty((2, place.shape[1])),
-    )
+    work = np.empty((2, place.shape[1]))
+    _goals(*own, *everyone, *limits, weight, goal, place, noise, work)
     return weight, goal
 
 
-@compiled
+@compiled("scores", "other", "nearest", "most")
 def _exponents(
     scores: np.ndarray,
     other: np.ndarray,
@@ -150,7 +125,7 @@ def _exponents(
                 two[k] = e if e > lowest else lowest
 
 
-@compiled
+@compiled("W", "held", "mass", "present", "work")
 def _weights(
     W: np.ndarray,
     held: np.ndarray,
@@ -190,7 +165,7 @@ def _weights(
                 there[k] += q * w
 
 
-@compiled
+@compiled("weight", "goal", "place", "noise", "work")
 def _goals(
     own_mass: np.ndarray,
     own_total: np.ndarray,
@@ -233,7 +208,7 @@ def _goals(
                 N[m] *= f * share[m] * (1.0 + r * ratio[m])
 
 
-@compiled
+@compiled()
 def _largest(x: np.ndarray) -> Any:
     """The largest number, of four parts: each waits for the one before."""
     m0 = m1 = m2 = m3 = x[0]
@@ -250,7 +225,7 @@ def _largest(x: np.ndarray) -> Any:
     return m2 if m2 > m0 else m0
 
 
-@compiled
+@compiled()
 def _sum(x: np.ndarray, zero: Any) -> Any:
     """The sum, in four parts: an addition waits for the one before. ``zero`` has its type."""
     s0 = s1 = s2 = s3 = zero
@@ -265,7 +240,7 @@ def _sum(x: np.ndarray, zero: Any) -> Any:
     return (s0 + s1) + (s2 + s3)
 
 
-@compiled
+@compiled()
 def _square(x: np.ndarray, zero: Any) -> Any:
     """The sum of squares, in four parts."""
     s0 = s1 = s2 = s3 = zero

@@ -15,7 +15,7 @@ from ..cells.dask import in_memory
 from ..cells.keys import batch_labels
 from ..core.checks import some_of
 from ..errors import BadKey, BadType, BadValue, Parameter, Part
-from ..kernels.arrays import Floats
+from ..kernels.arrays import Floats, Ints
 
 __all__ = ["BLOCK_BYTES", "Counts", "check_there", "totals_of"]
 
@@ -86,6 +86,18 @@ class Counts:
             block = sp.csr_matrix(in_memory(self.rows[lo : lo + step]))
             self._check(block, lo)
             yield lo, block
+
+    def chosen(self, columns: Ints, counted: Ints) -> Iterator[tuple[int, sp.csr_matrix, Floats]]:
+        """Yield blocks of some columns: first row, counts, and totals of the cells over ``counted`` ones."""
+        weight = np.zeros(self.genes.size)
+        weight[counted] = 1.0
+        for lo, block in self.blocks():
+            totals = totals_of(block, weight, lo)
+            found = sp.csr_matrix(block[:, columns])
+            # Sorted and without duplicates: an entry stored in two parts is one count, and the result does
+            # not depend on the order of genes.
+            found.sum_duplicates()
+            yield lo, found, totals
 
     def in_memory(self) -> sp.csr_matrix:
         """Return all counts."""

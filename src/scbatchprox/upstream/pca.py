@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Self
 
 import anndata as ad
 import numpy as np
-import scipy.sparse as sp
 
 from ..errors import BadValue
 from ..io.store import Stored
@@ -161,19 +160,12 @@ class PCAUpstream(Upstream):
         self, counts: Counts, at: np.ndarray, present: np.ndarray
     ) -> Iterator[tuple[int, np.ndarray]]:
         here = at >= 0
-        counted = np.zeros(counts.genes.size)
-        counted[at[here]] = 1.0
         # Exactly 1 if no gene is missing: the sum of the shares may differ from 1 by rounding.
         known = 1.0 if here.all() else float(self.share[here].sum())
-        columns = at[self.used][present]
         loadings = np.ascontiguousarray(self.loadings[present])
         centre = self.mean[present] @ loadings
-        for lo, block in counts.blocks():
-            totals = totals_of(block, counted, lo) / known
-            chosen = sp.csr_matrix(block[:, columns])
-            # Sorted and without duplicates, so that the result does not depend on the order of genes.
-            chosen.sum_duplicates()
-            Z = log_normalised(chosen, totals) @ loadings - centre
+        for lo, chosen, totals in counts.chosen(at[self.used][present], at[here]):
+            Z = log_normalised(chosen, totals / known) @ loadings - centre
             yield lo, Z.astype(np.float32)
 
     def _content(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

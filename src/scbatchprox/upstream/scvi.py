@@ -246,14 +246,9 @@ class ScviUpstream(Upstream):
     def _blocks(counts: Counts, at: np.ndarray) -> Iterator[tuple[int, sp.csr_matrix]]:
         """Yield counts of the reference's genes, in its order; missing genes are zero."""
         here = np.flatnonzero(at >= 0)
-        to_order = sp.csr_matrix(
-            (np.ones(here.size, np.float32), (at[here], here)), (counts.genes.size, at.size)
-        )
-        counted = np.zeros(counts.genes.size)
-        counted[at[here]] = 1.0
-        for lo, block in counts.blocks():
-            totals_of(block, counted, lo)
-            yield lo, sp.csr_matrix(block.astype(np.float32) @ to_order)
+        for lo, chosen, totals in counts.chosen(at[here], at[here]):
+            own = chosen.data.astype(np.float32), here[chosen.indices], chosen.indptr
+            yield lo, sp.csr_matrix(own, (totals.size, at.size))
 
     def _network(self) -> Any:
         """Return scVI's model with these weights."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from ..choices import Genes
 from ..core.checks import one_of, some_of
@@ -17,7 +15,7 @@ from ..kernels.arrays import Floats, Ints
 from ..kernels.threads import one_blas_thread
 from ..progress import Progress, silent
 from .components import TARGET_SUM, log_normalised
-from .counts import Counts, totals_of
+from .counts import Counts
 from .genes import check_positive, positions
 
 __all__ = [
@@ -57,7 +55,7 @@ class GeneSums:
         at = require_all(genes, counts.genes)
         total, square = np.zeros((2, genes.size))
         detected = np.zeros(genes.size, np.int64)
-        for lo, block, totals in _blocks(counts, at, at):
+        for lo, block, totals in counts.chosen(at, at):
             y = block.data * np.repeat(TARGET_SUM / totals, np.diff(block.indptr))
             total += np.bincount(block.indices, y, genes.size)
             square += np.bincount(block.indices, y * y, genes.size)
@@ -107,7 +105,7 @@ def cross_products(
 
     total, detected = np.zeros(used.size), np.zeros(used.size, np.int64)
     products = np.zeros((used.size, used.size), order="F")
-    for lo, block, totals in _blocks(counts, at, at[used]):
+    for lo, block, totals in counts.chosen(at[used], at):
         logged = log_normalised(block, totals).toarray()
         total += logged.sum(0)
         detected += (logged > 0).sum(0)
@@ -128,20 +126,6 @@ def require_all(genes: np.ndarray, found: np.ndarray) -> Ints:
             f"{missing.size:,} are missing: {some_of(missing)}."
         )
     return at
-
-
-def _blocks(
-    counts: Counts, counted: Ints, columns: Ints
-) -> Iterator[tuple[int, sp.csr_matrix, Floats]]:
-    """Yield the first row, the counts of some columns, and the totals of the cells over others."""
-    weight = np.zeros(counts.genes.size)
-    weight[counted] = 1.0
-    for lo, block in counts.blocks():
-        totals = totals_of(block, weight, lo)
-        chosen = sp.csr_matrix(block[:, columns])
-        # Sorted and without duplicates: an entry stored in two parts is one count.
-        chosen.sum_duplicates()
-        yield lo, chosen, totals
 
 
 def chosen_genes(how: str, n_hvgs: int, counts: Counts) -> np.ndarray:

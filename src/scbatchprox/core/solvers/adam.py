@@ -25,21 +25,19 @@ import numpy as np
 
 from ...errors import BadValue, Parameter
 from ...kernels.blocks import native, split
-from ...kernels.compiled import compiled, read_only
+from ...kernels.loops import compiled
 from ...kernels.threads import get_num_threads, parallel_map
 from ...progress import Progress, silent
 from ..checks import check_number, check_rounds
 from ..labels import Labels
 from ..problem import Problem, Rows, Solution
-from ..sampling import Hasher
+from ..sampling import hashes_of
 from ..shown import Changed
 
 __all__ = ["Adam"]
 
 log = logging.getLogger(__name__)
 
-#: Rows that are hashed at a time.
-BLOCK_ROWS = 1 << 11
 #: Values that a loop works on at a time, some ten milliseconds: between two loops, Ctrl-C is obeyed.
 AT_A_TIME = 1 << 22
 #: Seconds that a run may take without an estimate of its end.
@@ -99,7 +97,7 @@ class Adam(Changed):
 
     def permutation(self, cells: np.ndarray, t: int, epoch: int) -> np.ndarray:
         """Return the order in which a client visits its cells (n, d) in an epoch of round ``t``."""
-        return self._order(Own.of(native(cells), np.arange(len(cells))), t, epoch)
+        return self._order(Own.of(hashed(cells), np.arange(len(cells))), t, epoch)
 
     def _order(self, own: Own, t: int, epoch: int) -> np.ndarray:
         # What SeedSequence(self.seed, spawn_key=...) makes of these words, in a quarter of the time.
@@ -126,8 +124,8 @@ class Adam(Changed):
             )  # fmt: skip
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments only.")
-        Z = read_only(native(Z))
-        own = parallel_map(partial(Own.of, Z), labels.rows())
+        Z = native(Z)
+        own = parallel_map(partial(Own.of, hashed(Z)), labels.rows())
         return Solution.of(problem, self._rounds(problem, rounds, Z, own, progress))
 
     def _rounds(
@@ -242,19 +240,9 @@ class _Run:
     def step(self, sums: np.ndarray, mean: np.ndarray, u: np.ndarray, v: np.ndarray) -> None:
         """One step for each mini-batch."""
         _adam_steps(
-            self.theta,
-            self.start,
-            self._state,
-            self._grad,
-            sums,
-            self.done,
-            0,
-            mean,
-            u,
-            v,
-            self._weights,
-            self._options,
-        )
+            self.theta, self.start, self._state, self._grad, sums, self.done, 0, mean, u, v,
+            self._weights, self._options,
+        )  # fmt: skip
         self.done += len(sums)
 
 
@@ -274,18 +262,16 @@ class Own:
     digest: int
 
     @classmethod
-    def of(cls, Z: np.ndarray, rows: np.ndarray) -> Own:
-        """Sort ``rows`` of a native matrix, in place; equal float32 and float64 values have one order."""
-        hashes = np.empty(rows.size, np.uint64)
-        hasher = Hasher(Z.shape[1], np.dtype(np.float64), min(BLOCK_ROWS, rows.size))
-        for lo in range(0, rows.size, BLOCK_ROWS):
-            some = rows[lo : lo + BLOCK_ROWS]
-            hashes[lo : lo + BLOCK_ROWS] = hasher(Z[some].astype(np.float64, copy=False))
-        digest = int(hashes.sum(dtype=np.uint64))
-        rows[:] = rows[
-            np.argsort(hashes, kind="stable")
-        ]  # in place: there are as many rows as cells
-        return cls(rows, digest)
+    def of(cls, hashes: np.ndarray, rows: np.ndarray) -> Own:
+        """Sort ``rows``, in place since there are as many as cells, by the hashes of all cells."""
+        own = hashes[rows]
+        rows[:] = rows[np.argsort(own, kind="stable")]
+        return cls(rows, int(own.sum(dtype=np.uint64)))
+
+
+def hashed(Z: np.ndarray) -> np.ndarray:
+    """The hashes of all cells; equal float32 and float64 values have the same."""
+    return hashes_of(Z, dtype=np.float64)
 
 
 def _words(number: int) -> list[int]:
@@ -293,7 +279,7 @@ def _words(number: int) -> list[int]:
     return [number & 0xFFFFFFFF, *(_words(number >> 32) if number >> 32 else [])]
 
 
-@compiled
+@compiled("out")
 def _mini_batch_means(
     Z: np.ndarray, order: np.ndarray, mean: np.ndarray, size: int, out: np.ndarray
 ) -> None:
@@ -314,7 +300,7 @@ def _mini_batch_means(
             s2[j] /= hi - lo
 
 
-@compiled
+@compiled("theta", "state", "grad")
 def _adam_steps(
     theta: np.ndarray,
     theta_t: np.ndarray,

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.checks import overflow_error
-from ...core.evidence import Decision, Trace
 from ...core.moments import Pooled
-from ...core.target import Exchange, itself, one_thread_between
+from ...core.target import Decision, Exchange, Trace, itself, one_thread_between
 from ...errors import BadValue, Parameter
 from ...kernels.arrays import Floats, Ints
 from ...kernels.threads import one_numpy_thread

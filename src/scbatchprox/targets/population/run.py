@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.evidence import Trace
-from ...core.target import Exchange, itself
+from ...core.target import Exchange, Trace, itself
 from ...kernels.arrays import Floats
 from ...kernels.threads import parallel_map
 from .agreement import (

@@ -9,11 +9,10 @@ import numpy as np
 
 from ...core.adapter import length
 from ...core.checks import check_whole, warn_user
-from ...core.evidence import Decision, Evidence, Trace
 from ...core.labels import Labels
 from ...core.moments import Anchors, Moments, Pooled
 from ...core.shown import Changed
-from ...core.target import Aim, Cells, Exchange, Target, Weights, itself
+from ...core.target import Aim, Cells, Decision, Evidence, Exchange, Target, Trace, Weights, itself
 from ...errors import BadType, BadValue, Parameter
 from .agreement import Strengths
 from .find import anchors_for, gathered, given
