@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.lib import format as npy
 
-from ...core.checks import BATCH_KEY, some_of
+from ...core.checks import some_of
 from ...errors import BadKey, BadValue, DiskFull, Parameter, Part
 from ..atomic import replacing
 from ..damaged import damaged, reading
@@ -118,16 +118,11 @@ class NpyFile(CellFile):
     named = False
     default_rep = "X"
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        self._rows = _read_npy(path)
+    def _open(self) -> None:
+        self._rows = _read_npy(self.path)
+        self.opened.callback(self._rows.close)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of the matrix."""
+    def _embedding(self, use_rep: str | None) -> Rows:
         rows = self._rows
         if rows.ndim != 2:
             raise BadValue(
@@ -135,8 +130,7 @@ class NpyFile(CellFile):
             )
         return rows
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Raise: the file has no labels."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         raise BadValue(
             f"Expected the labels {some_of(keys)} in a second file (--labels), found only "
             f"{self.path.name}, and a .npy file has no labels."
@@ -184,31 +178,17 @@ class NpzFile(CellFile):
 
     named = True
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        with reading(path):
-            self._zip = zipfile.ZipFile(path)
-        try:
-            _check_directory(path, self._zip.infolist())
-        except BadValue:
-            self._zip.close()
-            raise
+    def _open(self) -> None:
+        self._zip = self.opened.enter_context(zipfile.ZipFile(self.path))
+        _check_directory(self.path, self._zip.infolist())
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
             if info.filename.endswith(".npy")
         }
         self._source: str | None = None
-        self._opened: list[DiskRows] = []
 
-    def close(self) -> None:
-        """Close the file."""
-        for rows in self._opened:
-            rows.close()
-        self._zip.close()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of the array with this name, or of the only matrix."""
+    def _embedding(self, use_rep: str | None) -> Rows:
         name = use_rep or self._only_matrix()
         self.require([name], self._members, "arrays", Parameter("use_rep"))
         array = self._array(name)
@@ -220,11 +200,9 @@ class NpzFile(CellFile):
         self._source = self.default_rep = name
         return array
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some arrays as labels."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         self.require(keys, self._members, "arrays", what)
-        with reading(self.path):
-            columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
+        columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
         if len(set(sizes.values())) > 1:
             raise BadValue(f"Expected labels of one length, found {sizes} in {self.path.name}.")
@@ -264,24 +242,22 @@ class NpzFile(CellFile):
         info = self._members[name]
         packed = info.compress_type != zipfile.ZIP_STORED
         head = self._head(name)
-        with reading(self.path):
-            _check_head(head, info.file_size, f"{name!r} of {self.path.name}")
-            file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
-            rows = DiskRows(file, *head)
-            self._opened.append(rows)
-            if packed:
-                check_room(info.file_size, self.path)
-            with self._zip.open(info) as member:
-                # To the end, where zipfile compares the checksum.
-                while block := member.read(COPY_BYTES):
-                    if packed:
-                        file.write(block)
-            if not packed:
-                rows.offset += _start_of(info, file)
+        _check_head(head, info.file_size, f"{name!r} of {self.path.name}")
+        file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
+        rows = DiskRows(self.opened.enter_context(file), *head)
+        if packed:
+            check_room(info.file_size, self.path)
+        with self._zip.open(info) as member:
+            # To the end, where zipfile compares the checksum.
+            while block := member.read(COPY_BYTES):
+                if packed:
+                    file.write(block)
+        if not packed:
+            rows.offset += _start_of(info, file)
         return rows
 
     def _head(self, name: str) -> _Head:
-        with reading(self.path), self._zip.open(self._members[name]) as member:
+        with self._zip.open(self._members[name]) as member:
             return _head(member)
 
     def _matrices(self) -> list[str]:
@@ -304,7 +280,7 @@ class NpzFile(CellFile):
 
 def _read_npy(path: Path) -> DiskRows:
     """Open an array, without reading it."""
-    with reading(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         head = _head(file)
         _check_head(head, path.stat().st_size, path.name)
     return DiskRows(open(path, "rb"), *head)

@@ -36,19 +36,20 @@ class AnnDataFile(CellFile):
     #: Its group.
     group: Any
 
-    def embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
         rows = stored_rows(self.group, use_rep or self.default_rep)
         chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
         self.row_step = chunks[0] if chunks else 1
         return rows
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         return stored_obs(self.group, keys, what)
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Read ``uns[key]``, if ``obsm`` has the result."""
+        """Read ``uns[key]``, if ``obsm`` has the result and the labels are those of the file."""
+        if self.labels is not None:
+            return None
         with reading(self.path):
             result, record = (child(group_in(self.group, at), key, None) for at in ("obsm", "uns"))
             # An entry from another program may not be a group.

@@ -37,21 +37,18 @@ __all__ = ["H5adFile", "changing", "unlocked"]
 class H5adFile(AnnDataFile):
     """An AnnData file in HDF5."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
+    def _open(self) -> None:
         try:
-            handle = os.open(path, os.O_RDONLY) if worker else _shared(path)
+            handle = os.open(self.path, os.O_RDONLY) if self.worker else _shared(self.path)
             self._handle, self.state = handle, os.fstat(handle)
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
-            try:
-                self.group = self._opened()
-            except BaseException:
-                self._release()
-                raise
+            self.opened.callback(self._release)
+            self.group = self._opened()
+            self.opened.callback(self.group.close)
         except OSError as error:
             raise BadValue(
-                f"Expected an .h5ad file, found {path}, which is damaged or of another kind ({error})."
+                f"Expected an .h5ad file, found {self.path}, which is damaged or of another kind ({error})."
             ) from None
 
     def _opened(self) -> h5py.File:
@@ -68,11 +65,6 @@ class H5adFile(AnnDataFile):
             file.close()
             raise BadValue(f"Expected an .h5ad file, found {problem}.")
         return file
-
-    def close(self) -> None:
-        """Close the file, then give up its lock."""
-        self.group.close()
-        self._release()
 
     @contextmanager
     def writer(

@@ -31,7 +31,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from ...core.checks import BATCH_KEY, some_of
+from ...core.checks import some_of
 from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
 from ..damaged import check_fits, damaged, reading
@@ -54,13 +54,13 @@ class Table(CellFile):
     named = True  # ``use_rep`` is the prefix of the coordinates' names
     default_rep = "X"
     columns: list[str]
+    _rows: Coordinates | None = None
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
         self._keys: set[str] = set()
-        self._rows: Coordinates | None = None
+        super().__init__(path, worker=worker)
 
-    def embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> Rows:
         """Return the columns of numbers, or those whose names begin with ``use_rep``.
 
         They are chosen when they are first used, because columns that are requested as batch keys
@@ -69,8 +69,7 @@ class Table(CellFile):
         self._rows = Coordinates(self, use_rep or "")
         return self._rows
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns as labels."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         self.require(keys, self.columns, "columns", what)
         self.exclude(keys)
         return self._labels(keys)
@@ -284,10 +283,11 @@ class TextFile(Table):
     name.
     """
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        self._delimiter = _delimiter(path)
-        with self._open("rb") as file, self._reading():
+    def _open(self) -> None:
+        self._numbers: ParsedNumbers | None = None
+        self._encoded: dict[str, pd.Series[Any]] = {}
+        self._delimiter = _delimiter(self.path)
+        with self._stream("rb") as file, self._reading():
             line = file.readline(LINE_CHARS)
         self._bom = line.startswith(b"\xef\xbb\xbf")
         self._line_end = "\r\n" if line.endswith(b"\r\n") else "\n"
@@ -295,17 +295,10 @@ class TextFile(Table):
             header = next(records, None)
             first = next((record for record in records if record), [])
         if not header:
-            raise BadValue(f"Expected a header line with column names, found none in {path}.")
+            raise BadValue(f"Expected a header line with column names, found none in {self.path}.")
         self._unnamed = len(first) == len(header) + 1 and first[-1] != ""
         self.columns = [""] * self._unnamed + header
         self._check_columns()
-        self._numbers: ParsedNumbers | None = None
-        self._encoded: dict[str, pd.Series[Any]] = {}
-
-    def close(self) -> None:
-        """Close the file of numbers."""
-        if self._numbers is not None:
-            self._numbers.close()
 
     def rows_of(self, names: Sequence[str]) -> Rows:
         """Return the rows of some columns of numbers."""
@@ -326,11 +319,8 @@ class TextFile(Table):
         """Return the numbers; labels are read in the same pass."""
         if self._numbers is None:
             numbers = ParsedNumbers(self.path)
-            try:
-                self._scan(keys, numbers)
-            except BaseException:
-                numbers.close()
-                raise
+            self.opened.callback(numbers.close)
+            self._scan(keys, numbers)
             self._numbers = numbers
         return self._numbers
 
@@ -370,14 +360,14 @@ class TextFile(Table):
             yield writer
             writer.close(self.path.name)
 
-    def _open(self, mode: str, **how: Any) -> Any:
+    def _stream(self, mode: str, **how: Any) -> Any:
         packed = self.path.suffix.lower() == ".gz"
         return gzip.open(self.path, mode, **how) if packed else open(self.path, mode, **how)
 
     def _records(self, check: bool = True) -> Generator[list[str], None, None]:
         """Yield all records: the header, cells, and blank lines as empty records."""
         line = 0
-        with self._open("rt", encoding="utf-8-sig", newline="") as file, self._reading():
+        with self._stream("rt", encoding="utf-8-sig", newline="") as file, self._reading():
             reader = csv.reader(self._lines(file), delimiter=self._delimiter, strict=True)
             try:
                 for record in reader:
@@ -484,38 +474,26 @@ GROUP_BYTES = 1 << 26
 class ParquetFile(Table):
     """A Parquet table; float32 columns stay float32, other columns and all metadata are kept."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
+    def _open(self) -> None:
         try:
             self.pa: Any = import_module("pyarrow")
             self._pq: Any = import_module("pyarrow.parquet")
         except ImportError:
             raise MissingExtra("pyarrow for .parquet files", "files") from None
-        with reading(self.path):
-            # Not read_table, which reads folder names like "batch=1" as columns.
-            # Without pre_buffer, which keeps the bytes of all row groups that were read.
-            self._file = self._pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        try:
-            with reading(path):
-                self.columns = list(self._file.schema_arrow.names)
-                about = self._file.metadata
-                #: Rows of each part.
-                self._group_rows = [
-                    about.row_group(i).num_rows for i in range(about.num_row_groups)
-                ]
-                n, found = about.num_rows, sum(self._group_rows)
-                if min(self._group_rows, default=0) < 0 or found != n:
-                    raise damaged(path, f"{n:,} rows, and {found:,} in its parts")
-            self._check_columns()
-            if n == 0:
-                raise BadValue(f"Expected at least one cell, found no row in {path.name}.")
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close(force=True)
+        # Not read_table, which reads folder names like "batch=1" as columns.
+        # Without pre_buffer, which keeps the bytes of all row groups that were read.
+        self._file = self._pq.ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        self.opened.callback(self._file.close, force=True)
+        self.columns = list(self._file.schema_arrow.names)
+        about = self._file.metadata
+        #: Rows of each part.
+        self._group_rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        found = sum(self._group_rows)
+        if min(self._group_rows, default=0) < 0 or found != self.n_cells:
+            raise damaged(self.path, f"{self.n_cells:,} rows, and {found:,} in its parts")
+        self._check_columns()
+        if found == 0:
+            raise BadValue(f"Expected at least one cell, found no row in {self.path.name}.")
 
     def rows_of(self, names: Sequence[str]) -> ParquetRows:
         """Return the rows of some columns, in single precision if all of them are."""
@@ -555,8 +533,7 @@ class ParquetFile(Table):
         }
 
     def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        with reading(self.path):
-            return pd.DataFrame({key: self._label(key) for key in keys})
+        return pd.DataFrame({key: self._label(key) for key in keys})
 
     def _label(self, key: str) -> Any:
         kind, types = self._file.schema_arrow.field(key).type, self.pa.types

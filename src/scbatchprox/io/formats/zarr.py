@@ -14,7 +14,7 @@ import pandas as pd
 import zarr
 from anndata.io import write_elem
 
-from ...core.checks import BATCH_KEY, some_of
+from ...core.checks import some_of
 from ...errors import BadValue, InUse, Part
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
@@ -33,20 +33,20 @@ CHUNK_BYTES = 1 << 22
 class ZarrFile(AnnDataFile):
     """An AnnData store in a zarr folder."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        if not worker:
-            zarr_folder.settle(path)
+    def _open(self) -> None:
+        if not self.worker:
+            zarr_folder.settle(self.path)
         try:
-            self.group = zarr_folder.opened(path)
+            self.group = zarr_folder.opened(self.path)
         except Exception as error:
             # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(
-                f"Expected a .zarr store, found {path}, which is damaged or of another kind ({error})."
+                f"Expected a .zarr store, found {self.path}, which is damaged or of another kind ({error})."
             ) from None
         if "obs" not in self.group:
             raise BadValue(
-                f"Expected an AnnData store, found {path} without obs; available: {some_of(self.group)}."
+                f"Expected an AnnData store, found {self.path} without obs; available: "
+                f"{some_of(self.group)}."
             )
         #: How the elements were that a result is made from, before they were read.
         self._states: dict[str, str] = {}
@@ -62,16 +62,14 @@ class ZarrFile(AnnDataFile):
         self._fewer_chunks.__exit__(*error)
         super().__exit__(*error)
 
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
+    def _embedding(self, use_rep: str | None) -> Rows:
         name = use_rep or self.default_rep
         self.note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
-        return super().embedding(name)
+        return super()._embedding(name)
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         self.note(*(f"obs/{key}" for key in keys))
-        return super().obs(keys, what)
+        return super()._obs(keys, what)
 
     @contextmanager
     def writer(
