@@ -81,7 +81,7 @@ class H5adFile(AnnDataFile):
         else:
             with replacing(out, self.check_unchanged) as temporary:
                 _copy(self._handle, temporary)
-                with _open_in(WatchedFile(temporary)) as (file, check):
+                with _open_in(WatchedFile(temporary, "r+")) as (file, check):
                     yield _H5adWriter(file, key, shape, dtype, check)
 
 
