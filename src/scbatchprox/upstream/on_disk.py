@@ -166,7 +166,7 @@ def _counts(
         counts = child(file.group, "X", None) if layer is None else child(layers, layer, None)
         check_there(counts, layer, layers, f" of {file.path.name}")
         file.note("X" if layer is None else f"layers/{layer}", "var")
-        rows = stored_rows({"X": counts}, "X")
+        rows = stored_rows(counts, "X")
         genes = child(file.group, "var")
         check_stored(genes, "var")
         var = read_elem(genes)

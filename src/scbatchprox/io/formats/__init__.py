@@ -153,8 +153,8 @@ class CellFile(ABC):
 
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read these columns of labels, and no others; ``what`` is the parameter that names them."""
+        self.exclude(keys)
         if self.labels is not None:
-            self.exclude(keys)
             return self.labels.obs(keys, what)
         with reading(self.path):
             return self._obs(keys, what)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, NamedTuple
@@ -61,10 +61,6 @@ class DiskRows:
         else:
             self._read(lo * math.prod(shape[1:]), block)
         return block if self.shape == self._stored else block[:, self._columns]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _read(self, first: int, into: np.ndarray) -> None:
         """Fill an array with the entries from number ``first`` on."""
@@ -119,8 +115,8 @@ class NpyFile(CellFile):
     default_rep = "X"
 
     def _open(self) -> None:
-        self._rows = _read_npy(self.path)
-        self.opened.callback(self._rows.close)
+        file = self.opened.enter_context(open(self.path, "rb"))  # noqa: SIM115
+        self._rows = _npy_rows(file, self.path)
 
     def _embedding(self, use_rep: str | None) -> Rows:
         rows = self._rows
@@ -176,8 +172,6 @@ class _NpyWriter(Writer):
 class NpzFile(CellFile):
     """Arrays by name: matrices are embeddings, one-dimensional arrays are labels."""
 
-    named = True
-
     def _open(self) -> None:
         self._zip = self.opened.enter_context(zipfile.ZipFile(self.path))
         _check_directory(self.path, self._zip.infolist())
@@ -218,7 +212,7 @@ class NpzFile(CellFile):
         result = zipfile.ZipInfo(f"{key}.npy")
         result.compress_type = like.compress_type if like else zipfile.ZIP_STORED
         with (
-            replacing((out or self.path).resolve(), self.check_unchanged) as temporary,
+            replacing(out or self.path, self.check_unchanged) as temporary,
             zipfile.ZipFile(temporary, "w", allowZip64=True) as target,
         ):
             for info in self._zip.infolist():
@@ -278,12 +272,11 @@ class NpzFile(CellFile):
         return inputs[0]
 
 
-def _read_npy(path: Path) -> DiskRows:
-    """Open an array, without reading it."""
-    with open(path, "rb") as file:
-        head = _head(file)
-        _check_head(head, path.stat().st_size, path.name)
-    return DiskRows(open(path, "rb"), *head)
+def _npy_rows(file: IO[bytes], path: Path) -> DiskRows:
+    """Return the rows of an array, without reading it."""
+    head = _head(file)
+    _check_head(head, path.stat().st_size, path.name)
+    return DiskRows(file, *head)
 
 
 class _Head(NamedTuple):
@@ -320,8 +313,8 @@ def _check_head(head: _Head, size: int, where: str) -> None:
 
 def npy_labels(path: Path) -> pd.Series[Any]:
     """Read the labels in a ``.npy`` file."""
-    with closing(_read_npy(path)) as rows:
-        return _as_labels(rows, path.name)
+    with open(path, "rb") as file:
+        return _as_labels(_npy_rows(file, path), path.name)
 
 
 def _as_labels(array: DiskRows, where: str) -> pd.Series[Any]:

@@ -44,27 +44,19 @@ class H5adFile(AnnDataFile):
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
             self.opened.callback(self._release)
-            self.group = self._opened()
-            self.opened.callback(self.group.close)
+            if not self.worker:
+                _check_no_writer(self.path)
+            self.group = self.opened.enter_context(unlocked(self.path))
+            if not os.path.samestat(os.stat(self.path), self.state):
+                found = f"{self.path}, which was replaced while it was opened; try again"
+                raise BadValue(f"Expected an .h5ad file, found {found}.")
+            if "obs" not in self.group:
+                found = f"{self.path} without obs; available: {some_of(self.group)}"
+                raise BadValue(f"Expected an .h5ad file, found {found}.")
         except OSError as error:
             raise BadValue(
                 f"Expected an .h5ad file, found {self.path}, which is damaged or of another kind ({error})."
             ) from None
-
-    def _opened(self) -> h5py.File:
-        """Open the file by h5py and check it."""
-        if not self.worker:
-            _check_no_writer(self.path)
-        file = unlocked(self.path)
-        problem = None
-        if not os.path.samestat(os.stat(self.path), self.state):
-            problem = f"{self.path}, which was replaced while it was opened; try again"
-        elif "obs" not in file:
-            problem = f"{self.path} without obs; available: {some_of(file)}"
-        if problem:
-            file.close()
-            raise BadValue(f"Expected an .h5ad file, found {problem}.")
-        return file
 
     @contextmanager
     def writer(

@@ -55,12 +55,8 @@ class ZarrFile(AnnDataFile):
     def __enter__(self) -> ZarrFile:
         # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
         chunks = min(zarr.config.get("async.concurrency"), get_num_threads())
-        self._fewer_chunks = zarr.config.set({"async.concurrency": chunks})
+        self.opened.enter_context(zarr.config.set({"async.concurrency": chunks}))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self._fewer_chunks.__exit__(*error)
-        super().__exit__(*error)
 
     def _embedding(self, use_rep: str | None) -> Rows:
         name = use_rep or self.default_rep
