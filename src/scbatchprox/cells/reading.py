@@ -59,16 +59,18 @@ class LocalCells(Sampled):
     def _drawn(self, most: Ints, seed: int) -> Sample:
         """Draw in one pass over the file."""
         drawing = Drawing(self.labels, most, seed)
-        for lo, block in self.chunks("sample"):
+        for lo, block in self.chunks():
             drawing.add(lo, block)
+            self._show("sample", lo, block)
         return drawing.sample(self.take)
 
     def take(self, rows: Ints) -> np.ndarray:
         """Read some rows, given in increasing order, in one pass over the file."""
         found = []
-        for lo, block in self.chunks("sample"):
+        for lo, block in self.chunks():
             first, last = np.searchsorted(rows, (lo, lo + block.shape[0]))
             found.append(native(block[rows[first:last] - lo]).copy())
+            self._show("sample", lo, block)
         return np.concatenate(found)
 
     def moments(self, by: Labels | Anchors | None = None) -> Moments:
@@ -76,7 +78,7 @@ class LocalCells(Sampled):
         total: Moments | None = None
         sizes = None if self._samples else self.sample_sizes
         drawing = None if sizes is None else Drawing(self.labels, sizes)
-        for lo, block in self.chunks("moments"):
+        for lo, block in self.chunks():
             if drawing is not None:
                 drawing.add(lo, block)
             part = self._part(self.job.labels, lo, block)
@@ -86,6 +88,7 @@ class LocalCells(Sampled):
             except NotFinite:
                 raise nonfinite_error(block, lo) from None
             total = more if total is None else total.merge(more)
+            self._show("moments", lo, block)
         if drawing is not None:
             self._samples[drawing.most.tobytes(), drawing.seed] = drawing.sample(self.take)
         assert total is not None  # open_job refuses an embedding without rows
@@ -104,11 +107,8 @@ class LocalCells(Sampled):
             yield lo, mapped
             del mapped  # and this while the next one is made, as in Job.write
 
-    def chunks(self, stage: str = "") -> Iterator[tuple[int, Any]]:
-        """Yield chunks of rows, with the number of their first row; the next one is read ahead.
-
-        A ``stage`` is the name under which progress is shown.
-        """
+    def chunks(self) -> Iterator[tuple[int, Any]]:
+        """Yield chunks of rows, with the number of their first row; the next one is read ahead."""
         n, step = self.job.rows.shape[0], self.job.step
 
         def read(lo: int) -> Any:
@@ -121,13 +121,14 @@ class LocalCells(Sampled):
                 if lo + step < n:
                     next_block = reader.submit(read, lo + step)
                 yield lo, ready.pop()  # given away: it is gone when the caller has done with it
-                if stage:
-                    self.progress(stage, min(n, lo + step), n)
 
     def in_memory(self) -> np.ndarray:
         """Read the whole embedding."""
         blocks = [block for _, block in self.chunks()]
         return np.concatenate([b.toarray() if hasattr(b, "toarray") else b for b in blocks])
+
+    def _show(self, stage: str, lo: int, block: Any) -> None:
+        self.progress(stage, lo + block.shape[0], self.job.rows.shape[0])
 
     @staticmethod
     def _part(labels: Labels, lo: int, block: Any) -> Labels:
