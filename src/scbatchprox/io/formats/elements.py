@@ -39,9 +39,9 @@ class AnnDataFile(CellFile):
     def _embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
         name, obsm = use_rep or self.default_rep, group_in(self.group, "obsm")
-        element = child(obsm, name, None)
-        if element is None and name == "X":
-            element = child(self.group, "X", None)
+        inside = name != "X" or "X" in obsm
+        self.note(f"obsm/{name}" if inside else "X")
+        element = child(obsm if inside else self.group, name, None)
         if element is None:
             raise absent_embedding(name, obsm)
         rows = stored_rows(element, name)
@@ -50,6 +50,7 @@ class AnnDataFile(CellFile):
         return rows
 
     def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
+        self.note(*(f"obs/{key}" for key in keys))
         return stored_obs(self.group, keys, what)
 
     def record(self, key: str) -> dict[str, Any] | None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import zarr
 from anndata.io import write_elem
 
 from ...core.checks import some_of
-from ...errors import BadValue, InUse, Part
+from ...errors import BadValue, InUse
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
-from . import Rows, Writer, zarr_folder
+from . import Writer, zarr_folder
 from .elements import AnnDataFile, child, parts_of
 from .journal import deferred_signals
 from .zarr_folder import discard as _remove
@@ -57,15 +56,6 @@ class ZarrFile(AnnDataFile):
         chunks = min(zarr.config.get("async.concurrency"), get_num_threads())
         self.opened.enter_context(zarr.config.set({"async.concurrency": chunks}))
         return self
-
-    def _embedding(self, use_rep: str | None) -> Rows:
-        name = use_rep or self.default_rep
-        self.note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
-        return super()._embedding(name)
-
-    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
-        self.note(*(f"obs/{key}" for key in keys))
-        return super()._obs(keys, what)
 
     @contextmanager
     def writer(
