@@ -324,7 +324,7 @@ class JournaledFile(WatchedFile):
 
     def close(self) -> None:
         """Close the file; changes that were not committed are lost."""
-        super().close()
+        # Not by Python, which would call flush() once more: a Ctrl-C there would come after the commit.
         if self._fd >= 0:
             unlock(self._fd)
             self._fd = -1
