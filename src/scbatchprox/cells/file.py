@@ -109,21 +109,20 @@ def open_job(
                 )  # fmt: skip
         kept = as_names(keep)
         also = [key for key in (population_key, *kept, *columns) if key is not None]
-        source = file.path if labels is None else labels
-        with naming(source, file.path):
-            try:
-                obs = file.obs(list(dict.fromkeys(keys + also)))
-            except BadKey:
-                one = [] if population_key is None else [population_key]
-                file.obs(one, Parameter("population_key"))
-                file.obs(kept, Parameter("keep"))
-                file.obs(columns, "columns of labels")
-                raise
+        try:
+            obs = file.obs(list(dict.fromkeys(keys + also)))
+        except BadKey:  # which of the parameters names what is not there?
+            file.obs(
+                [] if population_key is None else [population_key], Parameter("population_key")
+            )
+            file.obs(kept, Parameter("keep"))
+            file.obs(columns, "columns of labels")
+            raise
         with naming(file.path):
             rows = file.embedding(use_rep)
             check_embedding(rows[0:1])
         n, population = rows.shape[0], None
-        with naming(source, file.path):
+        with naming(file.path if labels is None else labels, file.path):
             batches = Labels.of(batch_labels(obs, keys), n)
             if population_key is not None:
                 population = population_labels(obs[population_key], n)

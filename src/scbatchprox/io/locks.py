@@ -77,7 +77,8 @@ def locked(path: Path, name: str | None = None, *, create: bool = False) -> Iter
             raise _CannotLock
         handle = lock(path, name, create=create)
     except _CannotLock:
-        handle = lock(_lock_file(path), name, create=True)
+        place = path.resolve()
+        handle = lock(place.with_name(f".{place.name}.lock"), name, create=True)
     try:
         yield
     finally:
@@ -96,11 +97,6 @@ def locked_by(file: Path, name: str) -> Iterator[None]:
 
 class _CannotLock(BadValue):
     """A file system that has locks, but not for this kind of file."""
-
-
-def _lock_file(path: Path) -> Path:
-    path = path.resolve()
-    return path.parent / f".{path.name}.lock"
 
 
 def _take(handle: int, name: str) -> None:

@@ -16,7 +16,7 @@ from ..cells.keys import as_keys, batch_labels
 from ..core.checks import some_of
 from ..errors import BadValue, Parameter
 from ..io.damaged import naming, reading
-from ..io.formats import CellFile, WithLabels, check_key, kind_of, open_cells
+from ..io.formats import CellFile, check_key, kind_of, open_cells
 from ..io.formats.elements import AnnDataFile, check_stored, child, group_in, stored_rows
 from ..progress import Progress, silent
 from .base import RECORD, Upstream
@@ -130,7 +130,6 @@ def read_counts(
 
 def recorded(file: CellFile, key: str | None) -> str | None:
     """Return the fingerprint of the upstream that made an embedding in a file, if it is recorded."""
-    file = file.file if isinstance(file, WithLabels) else file
     if key is None or not isinstance(file, AnnDataFile):
         return None
     with reading(file.path):
@@ -167,7 +166,7 @@ def _counts(
         counts = child(file.group, "X", None) if layer is None else child(layers, layer, None)
         check_there(counts, layer, layers, f" of {file.path.name}")
         file.note("X" if layer is None else f"layers/{layer}", "var")
-        rows = stored_rows({"X": counts}, "X")
+        rows = stored_rows(counts, "X")
         genes = child(file.group, "var")
         check_stored(genes, "var")
         var = read_elem(genes)

@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from importlib import import_module
 from itertools import count, islice
 from pathlib import Path
@@ -21,10 +21,10 @@ import pandas as pd
 from ...core.checks import BATCH_KEY, some_of
 from ...errors import BadFile, BadKey, BadValue, Part
 from ..atomic import check_file, check_same, kind_at
-from ..damaged import naming, reading
+from ..damaged import reading
 
 __all__ = [
-    "BLOCK_LABELS", "SUFFIXES", "CellFile", "Encoder", "Rows", "WithLabels", "Writer", "check_key",
+    "BLOCK_LABELS", "SUFFIXES", "CellFile", "Encoder", "Rows", "Writer", "check_key",
     "kind_of", "open_cells",
 ]  # fmt: skip
 
@@ -93,16 +93,28 @@ class CellFile(ABC):
 
     named: bool = True
     keyed: bool = True
+    #: The default embedding.
+    default_rep: str = "X_pca"
     #: Read a multiple of this many rows at a time, so that no stored chunk is read twice.
     row_step: int = 1
     #: Only labels are read from this file, so a table needs no coordinates.
     only_labels: bool = False
+    #: A second file, from which all labels come.
+    labels: CellFile | Unnamed | None = None
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
         self.path = path
         self.worker = worker
         #: The state of the file before anything is read.
         self.state = os.stat(path)
+        #: What is to be closed with the file.
+        self.opened = ExitStack()
+        try:
+            with reading(path):
+                self._open()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> CellFile:
         return self
@@ -110,8 +122,9 @@ class CellFile(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 - most kinds keep nothing open
-        """Close the file."""
+    def close(self) -> None:
+        """Close the file, and that of its labels."""
+        self.opened.close()
 
     def exclude(self, keys: Sequence[str]) -> None:  # noqa: B027 - only a table must know
         """Note columns that are labels: in a table they are not coordinates."""
@@ -133,13 +146,28 @@ class CellFile(ABC):
             ) from None
         check_same(self.path, self.state, now)
 
-    @abstractmethod
     def embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of the embedding with this name."""
+        with reading(self.path):
+            return self._embedding(use_rep)
 
-    @abstractmethod
     def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
         """Read these columns of labels, and no others; ``what`` is the parameter that names them."""
+        self.exclude(keys)
+        if self.labels is not None:
+            return self.labels.obs(keys, what)
+        with reading(self.path):
+            return self._obs(keys, what)
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Open the file, and check what can be checked without reading it."""
+
+    @abstractmethod
+    def _embedding(self, use_rep: str | None) -> Rows: ...
+
+    @abstractmethod
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame: ...
 
     @abstractmethod
     def writer(
@@ -166,9 +194,6 @@ class CellFile(ABC):
     def default_key(self, use_rep: str | None) -> str:
         """Return the default name of a result."""
         return f"{use_rep or self.default_rep}_batchprox"
-
-    #: The default embedding.
-    default_rep: str = "X_pca"
 
 
 #: Labels that are read and encoded at a time.
@@ -238,85 +263,63 @@ def open_cells(
     if found != wanted:
         raise BadValue(f"Expected {path} to be a {wanted}, found a {found}.")
     kind: type[CellFile] = getattr(import_module(f".{module}", __name__), name)
-    with reading(path):
-        file = kind(path, worker=worker)
-    return file if labels is None else WithLabels(file, Path(labels))
-
-
-class WithLabels(CellFile):
-    """A file whose labels come from a second file; everything else comes from the first.
-
-    The second file is a table, or any file that has the batch keys. Or it has one label per cell: a
-    ``.txt`` file with one label per line, or a one-dimensional ``.npy``. Such labels have no name, so any
-    single batch key refers to them.
-    """
-
-    def __init__(self, file: CellFile, labels: Path) -> None:
-        super().__init__(file.path)
-        self.file, self.labels, self.state = file, labels, file.state
-        self.named, self.keyed, self.default_rep = file.named, file.keyed, file.default_rep
-        self._second: CellFile | pd.Series[Any]
+    file = kind(path, worker=worker)
+    if labels is not None:
         try:
-            self._second = self._open_second()
+            file.labels = _open_labels(Path(labels))
         except BaseException:
             file.close()
             raise
+        file.opened.callback(file.labels.close)
+    return file
 
-    def close(self) -> None:
-        """Close both files."""
-        self.file.close()
-        if isinstance(self._second, CellFile):
-            self._second.close()
 
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of the first file."""
-        rows = self.file.embedding(use_rep)
-        self.row_step, self.default_rep = self.file.row_step, self.file.default_rep
-        return rows
+def _open_labels(path: Path) -> CellFile | Unnamed:
+    """Open a second file, with the labels: a table, or any file that has the batch keys."""
+    if path.suffix.lower() in (".npy", ".txt"):
+        return Unnamed(path)
+    file = open_cells(path)
+    file.only_labels = True
+    return file
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read labels from the second file."""
-        self.file.exclude(keys)
-        if isinstance(self._second, CellFile):
-            with naming(self.labels):
-                return self._second.obs(keys, what)
+
+class Unnamed:
+    """One label per cell, which have no name, so that any single batch key refers to them.
+
+    They are in a ``.txt`` file with one label per line, or in a one-dimensional ``.npy``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file(path, "a file with labels")
+        self.path, self._labels = path, _labels_of(path)
+
+    def obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
+        """Return the labels as the only column."""
         if len(keys) != 1:
             raise BadValue(
-                f"Expected one batch key for the labels in {self.labels.name}, which have no name, "
+                f"Expected one batch key for the labels in {self.path.name}, which have no name, "
                 f"found {some_of(keys)}."
             )
-        return self._second.to_frame(keys[0])
+        return self._labels.to_frame(keys[0])
 
-    def writer(
-        self, out: Path | None, key: str, shape: tuple[int, int], dtype: np.dtype[Any]
-    ) -> AbstractContextManager[Writer]:
-        """Open a writer of the first file."""
-        return self.file.writer(out, key, shape, dtype)
+    def close(self) -> None:
+        """Do nothing: the labels are read at once."""
 
-    def check_unchanged(self) -> None:
-        """Look at the first file: labels are read at once."""
-        self.file.check_unchanged()
 
-    def _open_second(self) -> CellFile | pd.Series[Any]:
-        kind = self.labels.suffix.lower()
-        if kind not in (".npy", ".txt"):
-            second = open_cells(self.labels)
-            second.only_labels = True
-            return second
-        check_file(self.labels, "a file with labels")
-        if kind == ".npy":
-            from .arrays import npy_labels
+def _labels_of(path: Path) -> pd.Series[Any]:
+    if path.suffix.lower() == ".npy":
+        from .arrays import npy_labels
 
-            with reading(self.labels):
-                return npy_labels(self.labels)
-        labels = Encoder()
-        try:
-            with open(self.labels, encoding="utf-8-sig") as file:
-                while block := [line.strip() for line in islice(file, BLOCK_LABELS)]:
-                    labels.add(block)
-        except UnicodeDecodeError as error:
-            raise BadValue(
-                f"Expected one label per line in UTF-8, found {self.labels}, which is damaged or of "
-                f"another kind ({error})."
-            ) from None
-        return labels.series()
+        with reading(path):
+            return npy_labels(path)
+    labels = Encoder()
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            while block := [line.strip() for line in islice(file, BLOCK_LABELS)]:
+                labels.add(block)
+    except UnicodeDecodeError as error:
+        raise BadValue(
+            f"Expected one label per line in UTF-8, found {path}, which is damaged or of "
+            f"another kind ({error})."
+        ) from None
+    return labels.series()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any, NamedTuple
@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.lib import format as npy
 
-from ...core.checks import BATCH_KEY, some_of
+from ...core.checks import some_of
 from ...errors import BadKey, BadValue, DiskFull, Parameter, Part
 from ..atomic import replacing
 from ..damaged import damaged, reading
@@ -61,10 +61,6 @@ class DiskRows:
         else:
             self._read(lo * math.prod(shape[1:]), block)
         return block if self.shape == self._stored else block[:, self._columns]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _read(self, first: int, into: np.ndarray) -> None:
         """Fill an array with the entries from number ``first`` on."""
@@ -118,16 +114,11 @@ class NpyFile(CellFile):
     named = False
     default_rep = "X"
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        self._rows = _read_npy(path)
+    def _open(self) -> None:
+        file = self.opened.enter_context(open(self.path, "rb"))  # noqa: SIM115
+        self._rows = _npy_rows(file, self.path)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of the matrix."""
+    def _embedding(self, use_rep: str | None) -> Rows:
         rows = self._rows
         if rows.ndim != 2:
             raise BadValue(
@@ -135,8 +126,7 @@ class NpyFile(CellFile):
             )
         return rows
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Raise: the file has no labels."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         raise BadValue(
             f"Expected the labels {some_of(keys)} in a second file (--labels), found only "
             f"{self.path.name}, and a .npy file has no labels."
@@ -182,33 +172,17 @@ class _NpyWriter(Writer):
 class NpzFile(CellFile):
     """Arrays by name: matrices are embeddings, one-dimensional arrays are labels."""
 
-    named = True
-
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        with reading(path):
-            self._zip = zipfile.ZipFile(path)
-        try:
-            _check_directory(path, self._zip.infolist())
-        except BadValue:
-            self._zip.close()
-            raise
+    def _open(self) -> None:
+        self._zip = self.opened.enter_context(zipfile.ZipFile(self.path))
+        _check_directory(self.path, self._zip.infolist())
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
             if info.filename.endswith(".npy")
         }
         self._source: str | None = None
-        self._opened: list[DiskRows] = []
 
-    def close(self) -> None:
-        """Close the file."""
-        for rows in self._opened:
-            rows.close()
-        self._zip.close()
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of the array with this name, or of the only matrix."""
+    def _embedding(self, use_rep: str | None) -> Rows:
         name = use_rep or self._only_matrix()
         self.require([name], self._members, "arrays", Parameter("use_rep"))
         array = self._array(name)
@@ -220,11 +194,9 @@ class NpzFile(CellFile):
         self._source = self.default_rep = name
         return array
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some arrays as labels."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
         self.require(keys, self._members, "arrays", what)
-        with reading(self.path):
-            columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
+        columns = {key: _as_labels(self._array(key), repr(key)) for key in keys}
         sizes = {key: column.size for key, column in columns.items()}
         if len(set(sizes.values())) > 1:
             raise BadValue(f"Expected labels of one length, found {sizes} in {self.path.name}.")
@@ -240,7 +212,7 @@ class NpzFile(CellFile):
         result = zipfile.ZipInfo(f"{key}.npy")
         result.compress_type = like.compress_type if like else zipfile.ZIP_STORED
         with (
-            replacing((out or self.path).resolve(), self.check_unchanged) as temporary,
+            replacing(out or self.path, self.check_unchanged) as temporary,
             zipfile.ZipFile(temporary, "w", allowZip64=True) as target,
         ):
             for info in self._zip.infolist():
@@ -264,24 +236,22 @@ class NpzFile(CellFile):
         info = self._members[name]
         packed = info.compress_type != zipfile.ZIP_STORED
         head = self._head(name)
-        with reading(self.path):
-            _check_head(head, info.file_size, f"{name!r} of {self.path.name}")
-            file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
-            rows = DiskRows(file, *head)
-            self._opened.append(rows)
-            if packed:
-                check_room(info.file_size, self.path)
-            with self._zip.open(info) as member:
-                # To the end, where zipfile compares the checksum.
-                while block := member.read(COPY_BYTES):
-                    if packed:
-                        file.write(block)
-            if not packed:
-                rows.offset += _start_of(info, file)
+        _check_head(head, info.file_size, f"{name!r} of {self.path.name}")
+        file = scratch_file(self.path) if packed else open(self.path, "rb")  # noqa: SIM115
+        rows = DiskRows(self.opened.enter_context(file), *head)
+        if packed:
+            check_room(info.file_size, self.path)
+        with self._zip.open(info) as member:
+            # To the end, where zipfile compares the checksum.
+            while block := member.read(COPY_BYTES):
+                if packed:
+                    file.write(block)
+        if not packed:
+            rows.offset += _start_of(info, file)
         return rows
 
     def _head(self, name: str) -> _Head:
-        with reading(self.path), self._zip.open(self._members[name]) as member:
+        with self._zip.open(self._members[name]) as member:
             return _head(member)
 
     def _matrices(self) -> list[str]:
@@ -302,12 +272,11 @@ class NpzFile(CellFile):
         return inputs[0]
 
 
-def _read_npy(path: Path) -> DiskRows:
-    """Open an array, without reading it."""
-    with reading(path), open(path, "rb") as file:
-        head = _head(file)
-        _check_head(head, path.stat().st_size, path.name)
-    return DiskRows(open(path, "rb"), *head)
+def _npy_rows(file: IO[bytes], path: Path) -> DiskRows:
+    """Return the rows of an array, without reading it."""
+    head = _head(file)
+    _check_head(head, path.stat().st_size, path.name)
+    return DiskRows(file, *head)
 
 
 class _Head(NamedTuple):
@@ -344,8 +313,8 @@ def _check_head(head: _Head, size: int, where: str) -> None:
 
 def npy_labels(path: Path) -> pd.Series[Any]:
     """Read the labels in a ``.npy`` file."""
-    with closing(_read_npy(path)) as rows:
-        return _as_labels(rows, path.name)
+    with open(path, "rb") as file:
+        return _as_labels(_npy_rows(file, path), path.name)
 
 
 def _as_labels(array: DiskRows, where: str) -> pd.Series[Any]:

@@ -36,19 +36,27 @@ class AnnDataFile(CellFile):
     #: Its group.
     group: Any
 
-    def embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> Rows:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
-        rows = stored_rows(self.group, use_rep or self.default_rep)
+        name, obsm = use_rep or self.default_rep, group_in(self.group, "obsm")
+        inside = name != "X" or "X" in obsm
+        self.note(f"obsm/{name}" if inside else "X")
+        element = child(obsm if inside else self.group, name, None)
+        if element is None:
+            raise absent_embedding(name, obsm)
+        rows = stored_rows(element, name)
         chunks = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
         self.row_step = chunks[0] if chunks else 1
         return rows
 
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
+        self.note(*(f"obs/{key}" for key in keys))
         return stored_obs(self.group, keys, what)
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Read ``uns[key]``, if ``obsm`` has the result."""
+        """Read ``uns[key]``, if ``obsm`` has the result and the labels are those of the file."""
+        if self.labels is not None:
+            return None
         with reading(self.path):
             result, record = (child(group_in(self.group, at), key, None) for at in ("obsm", "uns"))
             # An entry from another program may not be a group.
@@ -74,49 +82,38 @@ class StoredRows:
             return _checked(self._rows[rows])
 
 
-def stored_rows(group: Any, use_rep: str) -> Rows:
-    """Return the rows of an embedding in an AnnData group of HDF5 or zarr."""
-    path = path_of(group)
-    with reading(path):
-        obsm = group_in(group, "obsm")
-        element = child(obsm, use_rep, None)
-        if element is None and use_rep == "X":
-            element = child(group, "X", None)
-        if element is None:
-            raise absent_embedding(use_rep, obsm)
-        kind = element.attrs.get("encoding-type", "array")
-        sparse = kind in ("csr_matrix", "csc_matrix")
-        check_stored(element, use_rep, whole=sparse or kind == "dataframe")
-        if kind == "dataframe":
-            return read_elem(element).to_numpy()  # type: ignore[no-any-return]
-        # Not before the check: to know the shape of a virtual array other files are opened.
-        shape = getattr(element, "shape", None)
-        if not sparse and len(shape or ()) != 2:
-            raise BadValue(
-                f"Expected {use_rep!r} to be a matrix (cells x coordinates), found {kind} of shape "
-                f"{shape}."
-            )
-        rows = sparse_dataset(element) if sparse else element
-        # Single rows of a column-compressed matrix cannot be read.
-        return (
-            _checked(rows.to_memory()).tocsr() if kind == "csc_matrix" else StoredRows(rows, path)
+def stored_rows(element: Any, name: str) -> Rows:
+    """Return the rows of a matrix in HDF5 or zarr, in memory if they cannot be read in parts."""
+    kind = element.attrs.get("encoding-type", "array")
+    sparse = kind in ("csr_matrix", "csc_matrix")
+    check_stored(element, name, whole=sparse or kind == "dataframe")
+    if kind == "dataframe":
+        return read_elem(element).to_numpy()  # type: ignore[no-any-return]
+    # Not before the check: to know the shape of a virtual array other files are opened.
+    shape = getattr(element, "shape", None)
+    if not sparse and len(shape or ()) != 2:
+        raise BadValue(
+            f"Expected {name!r} to be a matrix (cells x coordinates), found {kind} of shape {shape}."
         )
+    rows = sparse_dataset(element) if sparse else element
+    if kind == "csc_matrix":  # its single rows cannot be read
+        return _checked(rows.to_memory()).tocsr()  # type: ignore[no-any-return]
+    return StoredRows(rows, path_of(element))
 
 
 def stored_obs(group: Any, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
     """Read some columns of ``obs`` from an AnnData group of HDF5 or zarr."""
-    with reading(path_of(group)):
-        obs = child(group, "obs")
-        if not hasattr(obs, "keys"):  # a table of records, before anndata 0.7
-            raise BadValue(
-                "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
-                "write it again with anndata."
-            )
-        internal = ("_index", "__categories")
-        names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
-        available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-        require_columns(keys, available, what)
-        return pd.DataFrame({key: _column(obs, key) for key in keys})
+    obs = child(group, "obs")
+    if not hasattr(obs, "keys"):  # a table of records, before anndata 0.7
+        raise BadValue(
+            "Expected a file written by anndata 0.7 or newer, found an older one: read it and "
+            "write it again with anndata."
+        )
+    internal = ("_index", "__categories")
+    names = obs.attrs.get("column-order", [name for name in obs if name not in internal])
+    available = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    require_columns(keys, available, what)
+    return pd.DataFrame({key: _column(obs, key) for key in keys})
 
 
 def _column(obs: Any, key: str) -> Any:
@@ -175,9 +172,7 @@ LINKS = 16
 
 
 def path_of(element: Any) -> Path:
-    """Return the file of a group or array; of a dictionary, that of its first entry."""
-    if isinstance(element, dict):
-        element = next(iter(element.values()))
+    """Return the file of a group or array."""
     if isinstance(element, h5py.Group | h5py.Dataset):
         return Path(os.fsdecode(element.file.filename))
     return Path(str(getattr(element.store, "root", element.store)))

@@ -37,42 +37,26 @@ __all__ = ["H5adFile", "changing", "unlocked"]
 class H5adFile(AnnDataFile):
     """An AnnData file in HDF5."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
+    def _open(self) -> None:
         try:
-            handle = os.open(path, os.O_RDONLY) if worker else _shared(path)
+            handle = os.open(self.path, os.O_RDONLY) if self.worker else _shared(self.path)
             self._handle, self.state = handle, os.fstat(handle)
             #: Gives up the lock, once; also if the file is never closed.
             self._release = weakref.finalize(self, unlock, handle)
-            try:
-                self.group = self._opened()
-            except BaseException:
-                self._release()
-                raise
+            self.opened.callback(self._release)
+            if not self.worker:
+                _check_no_writer(self.path)
+            self.group = self.opened.enter_context(unlocked(self.path))
+            if not os.path.samestat(os.stat(self.path), self.state):
+                found = f"{self.path}, which was replaced while it was opened; try again"
+                raise BadValue(f"Expected an .h5ad file, found {found}.")
+            if "obs" not in self.group:
+                found = f"{self.path} without obs; available: {some_of(self.group)}"
+                raise BadValue(f"Expected an .h5ad file, found {found}.")
         except OSError as error:
             raise BadValue(
-                f"Expected an .h5ad file, found {path}, which is damaged or of another kind ({error})."
+                f"Expected an .h5ad file, found {self.path}, which is damaged or of another kind ({error})."
             ) from None
-
-    def _opened(self) -> h5py.File:
-        """Open the file by h5py and check it."""
-        if not self.worker:
-            _check_no_writer(self.path)
-        file = unlocked(self.path)
-        problem = None
-        if not os.path.samestat(os.stat(self.path), self.state):
-            problem = f"{self.path}, which was replaced while it was opened; try again"
-        elif "obs" not in file:
-            problem = f"{self.path} without obs; available: {some_of(file)}"
-        if problem:
-            file.close()
-            raise BadValue(f"Expected an .h5ad file, found {problem}.")
-        return file
-
-    def close(self) -> None:
-        """Close the file, then give up its lock."""
-        self.group.close()
-        self._release()
 
     @contextmanager
     def writer(
@@ -89,7 +73,7 @@ class H5adFile(AnnDataFile):
         else:
             with replacing(out, self.check_unchanged) as temporary:
                 _copy(self._handle, temporary)
-                with _open_in(WatchedFile(temporary)) as (file, check):
+                with _open_in(WatchedFile(temporary, "r+")) as (file, check):
                     yield _H5adWriter(file, key, shape, dtype, check)
 
 

@@ -43,37 +43,26 @@ from ..locks import lock, unlock
 __all__ = ["JournaledFile", "WatchedFile", "deferred_signals", "journal_of", "recover"]
 
 
-class WatchedFile(io.RawIOBase):
-    """A file object for h5py that remembers the first error of the system; then nothing more is written.
+class WatchedFile(io.FileIO):
+    """A file for h5py that remembers the first error of the system; then nothing more is written.
 
-    Use it within ``deferred_signals``.
+    Use it within ``deferred_signals``. h5py moves to a position before each of its calls.
     """
 
-    def __init__(self, file: str | Path | int) -> None:
-        # A descriptor stays open; a file is closed by close().
-        self._file = open(file, "r+b", 0, closefd=not isinstance(file, int))  # noqa: SIM115
-        self._end = os.fstat(self._file.fileno()).st_size
-        self._at = 0
-        #: Most likely a full disk.
-        self.failure: OSError | None = None
+    #: Most likely a full disk.
+    failure: OSError | None = None
 
     # --- called by h5py ---------------------------------------------------------------------------
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the position."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
-        self._at = base + offset
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, as HDF5 expects it: with zeros where nothing was written yet."""
-        view = memoryview(buffer).cast("B")
+        view, got = memoryview(buffer).cast("B"), 0
         try:
-            got = self._fill(view, self._at)
+            while n := super().readinto(view[got:]):  # the system may read in parts
+                got += n
         except OSError as error:
-            self.failure, got = self.failure or error, 0
+            self.failure = self.failure or error
         view[got:] = bytes(len(view) - got)
-        self._at += len(view)
         return len(view)
 
     def write(self, data: Any) -> int:
@@ -81,20 +70,19 @@ class WatchedFile(io.RawIOBase):
         view = memoryview(data).cast("B")
         if self.failure is None:
             try:
-                self._put(view, self._at)
+                self._put(view, self.tell())
             except OSError as error:
                 self.failure = error
-        self._at += len(view)
-        self._end = max(self._end, self._at)
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the end of the content."""
-        self._end = self._at if size is None else size
-        return self._end
-
-    def flush(self) -> None:
-        """Do nothing: the content counts only after :meth:`commit`."""
+        """Set the end of the file."""
+        end = self.tell() if size is None else size
+        try:
+            super().truncate(end)
+        except OSError as error:
+            self.failure = self.failure or error
+        return end
 
     # --- called by us -----------------------------------------------------------------------------
 
@@ -104,31 +92,15 @@ class WatchedFile(io.RawIOBase):
             raise self.failure
 
     def commit(self) -> None:
-        """End the file where HDF5 does; raise if anything has failed."""
+        """Make all changes take effect; raise if anything has failed."""
         self.check()
-        self._file.truncate(self._end)
 
     def discard(self) -> None:
         """Do nothing: who made the file removes it."""
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    # The system may read and write in parts.
-
-    def _fill(self, view: memoryview, at: int) -> int:
-        """Read from a position; return how much there is."""
-        self._file.seek(at)
-        got = 0
-        while n := self._file.readinto(view[got:]):
-            got += n
-        return got
-
     def _put(self, view: memoryview, at: int) -> None:
-        self._file.seek(at)
         while view:
-            view = view[self._file.write(view) :]
+            view = view[super().write(view) :]
 
 
 PAGE = 4096
@@ -137,23 +109,6 @@ MAGIC_1 = b"scbatchprox journal 1\n"
 
 _HEAD = struct.Struct("<QQ")
 _ENTRY = struct.Struct("<QI")
-
-
-#: Why nothing can be restored from a journal.
-ANOTHER = "Expected a journal of scbatchprox, found another file at {journal}."
-UNVERIFIED = (
-    "Expected a journal with a checksum to restore {path} from, found one of version 0.1.0 without "
-    "at {journal}; open the file once with that version, or put back a copy of the file and "
-    "delete the journal."
-)
-DAMAGED = (
-    "Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
-    "a copy of the file, then delete the journal."
-)
-
-
-class Unusable(ValueError):
-    """A journal from which nothing can be restored; the reason is one of those above."""
 
 
 class Page(NamedTuple):
@@ -177,39 +132,35 @@ def pack(pages: list[Page], length: int) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(raw: bytes) -> tuple[list[Page], int]:
-    """Return the pages and the length of the file; raise unless all of it is as it was written."""
+def unpack(raw: bytes, path: Path, journal: Path) -> tuple[list[Page], int]:
+    """Return the pages and the length of a file; raise unless all of its journal is as it was written."""
     if raw.startswith(MAGIC_1):
-        raise Unusable(UNVERIFIED)
-    if not raw.startswith(MAGIC):
-        # A cut within the first line, or nothing at all, is damage and not another kind of file.
-        raise Unusable(DAMAGED if MAGIC.startswith(raw) else ANOTHER)
+        raise BadValue(
+            f"Expected a journal with a checksum to restore {path} from, found one of version 0.1.0 without "
+            f"at {journal}; open the file once with that version, or put back a copy of the file and "
+            f"delete the journal."
+        )
+    # A cut within the first line, or nothing at all, is damage and not another kind of file.
+    if not raw.startswith(MAGIC) and not MAGIC.startswith(raw):
+        raise _another(journal)
     body, digest = raw[:-32], raw[-32:]
-    if len(body) < len(MAGIC) + _HEAD.size or hashlib.sha256(body).digest() != digest:
-        raise Unusable(DAMAGED)
+    at = len(MAGIC) + _HEAD.size
+    if len(body) < at or hashlib.sha256(body).digest() != digest:
+        raise BadValue(
+            f"Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
+            f"a copy of the file, then delete the journal."
+        )
     length, n_pages = _HEAD.unpack_from(body, len(MAGIC))
-    pages = _pages(body, len(MAGIC) + _HEAD.size)
-    if len(pages) != n_pages or any(page.offset + len(page.old) > length for page in pages):
-        raise Unusable(DAMAGED)
+    pages: list[Page] = []
+    for _ in range(n_pages):
+        offset, size = _ENTRY.unpack_from(body, at)
+        at += _ENTRY.size + 2 * size
+        pages.append(Page(offset, body[at - 2 * size : at - size], body[at - size : at]))
     return pages, length
 
 
-def _pages(raw: bytes, at: int) -> list[Page]:
-    """Read pages up to the end of the bytes."""
-    pages: list[Page] = []
-    after = 0
-    while at < len(raw):
-        if at + _ENTRY.size > len(raw):
-            raise Unusable(DAMAGED)
-        offset, size = _ENTRY.unpack_from(raw, at)
-        at += _ENTRY.size
-        # As written: whole pages in increasing order.
-        if not 0 < size <= PAGE or offset % PAGE or offset < after or at + 2 * size > len(raw):
-            raise Unusable(DAMAGED)
-        pages.append(Page(offset, raw[at : at + size], raw[at + size : at + 2 * size]))
-        at += 2 * size
-        after = offset + PAGE
-    return pages
+def _another(journal: Path) -> BadValue:
+    return BadValue(f"Expected a journal of scbatchprox, found another file at {journal}.")
 
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -259,14 +210,21 @@ def _locked(path: Path) -> int:
 def _undo(fd: int, path: Path) -> None:
     """Restore the old content of a locked file from its journal, if there is one."""
     journal = journal_of(path)
-    size = os.fstat(fd).st_size
-    found = _read(journal, path)
-    if found is None:
+    try:
+        # A link is never ours: what is written there would go wherever a stranger wants.
+        if journal.is_symlink() or kind_at(journal) not in (None, "file", "folder"):
+            raise _another(journal)
+        pages, length = unpack(journal.read_bytes(), path, journal)
+    except FileNotFoundError:
         return
-    pages, length = found
+    except OSError as error:
+        raise BadValue(
+            f"Expected to read the journal of an interrupted run at {journal}, found that this is not "
+            f"possible ({error.strerror})."
+        ) from None
     present = [os.pread(fd, len(page.old), page.offset) for page in pages]
     if present != [page.old for page in pages]:
-        if length != size or not all(map(Page.fits, pages, present)):
+        if length != os.fstat(fd).st_size or not all(map(Page.fits, pages, present)):
             raise BadValue(
                 f"Expected {path} as an interrupted run left it, found that it was changed since; "
                 f"delete {journal} if the file is correct."
@@ -276,24 +234,6 @@ def _undo(fd: int, path: Path) -> None:
     os.fsync(fd)  # also if all was old: perhaps another process was killed here, before its sync
     journal.unlink()
     sync_folder(journal.parent)
-
-
-def _read(journal: Path, path: Path) -> tuple[list[Page], int] | None:
-    """Read and verify the journal of a file; ``None`` if there is none."""
-    try:
-        # A link is never ours: what is written there would go wherever a stranger wants.
-        if journal.is_symlink() or kind_at(journal) not in (None, "file", "folder"):
-            raise Unusable(ANOTHER)
-        return unpack(journal.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise BadValue(
-            f"Expected to read the journal of an interrupted run at {journal}, found that this is not "
-            f"possible ({error.strerror})."
-        ) from None
-    except Unusable as reason:
-        raise BadValue(str(reason).format(path=path, journal=journal)) from None
 
 
 def _write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -319,28 +259,33 @@ class JournaledFile(WatchedFile):
             if read is not None:
                 check_same(path, read, os.fstat(self._fd))
             _undo(self._fd, path)
-            super().__init__(self._fd)
+            super().__init__(self._fd, "r+", closefd=False)
+            #: End of the old content. After a killed run the file itself is longer, so ask HDF5.
+            self._old_end = _hdf5_end(self._fd)
+            #: Bytes after it, of a killed run or of another program; a few are kept, to be put back.
+            extra = os.fstat(self._fd).st_size - self._old_end
+            self._rest = os.pread(self._fd, extra, self._old_end) if extra <= KEPT_BYTES else b""
+            os.ftruncate(self._fd, self._old_end)
         except BaseException:
             self.close()
             raise
-        #: End of the old content. After a killed run the file itself is longer, so ask HDF5.
-        self._old_end = _hdf5_end(self._fd)
-        self._end = self._old_end
-        #: Bytes after it, of a killed run or of another program; a few are kept, to be put back.
-        extra = os.fstat(self._fd).st_size - self._old_end
-        self._rest = os.pread(self._fd, extra, self._old_end) if 0 < extra <= KEPT_BYTES else b""
         self._old: dict[int, bytes] = {}
         self._new: dict[int, bytearray] = {}
 
-    def _fill(self, view: memoryview, at: int) -> int:
+    def readinto(self, buffer: Any) -> int:
         """Read the content with all changes."""
-        got = super()._fill(view, at)
+        view, at = memoryview(buffer).cast("B"), self.tell()
+        super().readinto(view)
         for page in range(at // PAGE, -(-(at + len(view)) // PAGE)):
             start, new = page * PAGE, self._new.get(page, b"")
             lo, hi = max(start, at), min(start + len(new), at + len(view))
             if lo < hi:
                 view[lo - at : hi - at] = new[lo - start : hi - start]
-        return got
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the end of the content; the old content is never cut."""
+        return super().truncate(max(self._old_end, self.tell() if size is None else size))
 
     def _put(self, view: memoryview, at: int) -> None:
         """Write to memory before the end of the old content, and to the file after it."""
@@ -348,22 +293,17 @@ class JournaledFile(WatchedFile):
         self._change_pages(at, view[:below])
         _write_all(self._fd, view[below:], at + below)
 
-    def truncate(self, size: int | None = None) -> int:
-        """Set the end of the content; the old content is never cut."""
-        self._end = max(self._old_end, self._at if size is None else size)
-        return self._end
-
     def commit(self) -> None:
         """Make all changes take effect."""
         self.check()
-        os.ftruncate(self._fd, self._end)
         os.fsync(self._fd)
+        end = os.fstat(self._fd).st_size
         pages = [
             Page(page * PAGE, self._old[page], bytes(self._new[page])) for page in sorted(self._new)
         ]
         with deferred_signals():
             with replacing(journal_of(self.path)) as temporary:
-                temporary.write_bytes(pack(pages, self._end))
+                temporary.write_bytes(pack(pages, end))
             try:
                 for page in pages:
                     _write_all(self._fd, page.new, page.offset)
@@ -371,7 +311,7 @@ class JournaledFile(WatchedFile):
             except BaseException:
                 _undo(self._fd, self.path)
                 raise
-            self._old_end, self._rest = self._end, b""  # from here on the new data is content
+            self._old_end, self._rest = end, b""  # from here on the new data is content
             journal_of(self.path).unlink()
         sync_folder(self.path.parent)
 
@@ -384,6 +324,7 @@ class JournaledFile(WatchedFile):
 
     def close(self) -> None:
         """Close the file; changes that were not committed are lost."""
+        # Not by Python, which would call flush() once more: a Ctrl-C there would come after the commit.
         if self._fd >= 0:
             unlock(self._fd)
             self._fd = -1

@@ -20,7 +20,7 @@ import re
 import zlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -31,7 +31,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from ...core.checks import BATCH_KEY, some_of
+from ...core.checks import some_of
 from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
 from ..damaged import check_fits, damaged, reading
@@ -50,17 +50,16 @@ ID_NAMES = frozenset(
 class Table(CellFile):
     """Common parts of text and Parquet tables: which columns are coordinates, and writing the result."""
 
-    keyed = False
-    named = True  # ``use_rep`` is the prefix of the coordinates' names
+    keyed = False  # ``use_rep`` is the prefix of the coordinates' names
     default_rep = "X"
     columns: list[str]
+    _rows: Coordinates | None = None
 
     def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
         self._keys: set[str] = set()
-        self._rows: Coordinates | None = None
+        super().__init__(path, worker=worker)
 
-    def embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> Rows:
         """Return the columns of numbers, or those whose names begin with ``use_rep``.
 
         They are chosen when they are first used, because columns that are requested as batch keys
@@ -68,12 +67,6 @@ class Table(CellFile):
         """
         self._rows = Coordinates(self, use_rep or "")
         return self._rows
-
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns as labels."""
-        self.require(keys, self.columns, "columns", what)
-        self.exclude(keys)
-        return self._labels(keys)
 
     def exclude(self, keys: Sequence[str]) -> None:
         """Mark columns as batch keys, which are not coordinates."""
@@ -93,9 +86,8 @@ class Table(CellFile):
         rows = self._rows
         assert rows is not None
         destination = out or self.path
-        # Resolved, so that a link keeps pointing to the file.
         with (
-            replacing(destination.resolve(), self.check_unchanged) as temporary,
+            replacing(destination, self.check_unchanged) as temporary,
             self._writer(temporary, destination, rows.names, dtype) as writer,
         ):
             yield writer
@@ -138,10 +130,6 @@ class Table(CellFile):
     @abstractmethod
     def _numeric(self) -> set[str]:
         """Return the names of the columns that hold numbers."""
-
-    @abstractmethod
-    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Return existing columns as labels."""
 
     @abstractmethod
     def _writer(
@@ -207,13 +195,13 @@ MISSING = frozenset(["", "NA", "N/A", "#N/A", "NULL", "null", "None", "."])
 
 
 class ParsedNumbers:
-    """Columns of numbers, added in blocks of rows.
+    """Columns of numbers in a temporary file, added in blocks of rows.
 
     Those that are numbers in the first block are written. The others cannot become columns of numbers.
     """
 
-    def __init__(self, beside: Path) -> None:
-        self._file = scratch_file(beside)
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._written: list[int] | None = None  # columns in the file
         self._numeric: set[int] = set()  # columns without text so far
         self._present: set[int] = set()  # columns in which not every number is missing
@@ -221,21 +209,17 @@ class ParsedNumbers:
 
     def add(self, columns: Sequence[Sequence[str]]) -> None:
         """Add the texts of the next rows, column by column."""
+        tried = range(len(columns)) if self._written is None else self._numeric
+        parsed = {j: found for j in tried if (found := _floats(columns[j])) is not None}
+        self._numeric = set(parsed)
         if self._written is None:
-            parsed = {j: _floats(texts) for j, texts in enumerate(columns)}
-            self._written = [j for j, values in parsed.items() if values is not None]
-            self._numeric = set(self._written)
-        else:
-            parsed = {j: _floats(columns[j]) for j in self._numeric}
+            self._written = list(parsed)
         block = np.full((len(columns[0]), len(self._written)), np.nan)
         for k, j in enumerate(self._written):
-            values = parsed.get(j)
-            if values is None:
-                self._numeric.discard(j)
-                continue
-            block[:, k] = values
-            if j not in self._present and not np.isnan(values).all():
-                self._present.add(j)
+            if j in parsed:
+                block[:, k] = parsed[j]
+                if j not in self._present and not np.isnan(parsed[j]).all():
+                    self._present.add(j)
         self._file.write(block.data)
         self._n += len(block)
 
@@ -249,14 +233,9 @@ class ParsedNumbers:
         shape, at = (self._n, len(self._written)), [self._written.index(j) for j in columns]
         return DiskRows(self._file, 0, shape, np.dtype(np.float64), columns=at)
 
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._file.close()
 
-
-def _floats(texts: Iterable[str]) -> np.ndarray | None:
+def _floats(texts: Sequence[str]) -> np.ndarray | None:
     """Return texts as numbers, NaN if missing; ``None`` if a text is not a number."""
-    texts = list(texts)
     if "_" in "".join(texts):  # Python would read the barcode 10_2 as the number 102
         return None
     try:
@@ -284,28 +263,23 @@ class TextFile(Table):
     name.
     """
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        self._delimiter = _delimiter(path)
-        with self._open("rb") as file, self._reading():
+    def _open(self) -> None:
+        self._numbers: ParsedNumbers | None = None
+        self._encoded: dict[str, pd.Series[Any]] = {}
+        self._delimiter = _delimiter(self.path)
+        with self._stream("rb") as file:
             line = file.readline(LINE_CHARS)
         self._bom = line.startswith(b"\xef\xbb\xbf")
         self._line_end = "\r\n" if line.endswith(b"\r\n") else "\n"
-        with closing(self._records(check=False)) as records:
+        self.columns, self._unnamed = [], False  # not yet known
+        with closing(self._records()) as records:
             header = next(records, None)
             first = next((record for record in records if record), [])
         if not header:
-            raise BadValue(f"Expected a header line with column names, found none in {path}.")
+            raise BadValue(f"Expected a header line with column names, found none in {self.path}.")
         self._unnamed = len(first) == len(header) + 1 and first[-1] != ""
         self.columns = [""] * self._unnamed + header
         self._check_columns()
-        self._numbers: ParsedNumbers | None = None
-        self._encoded: dict[str, pd.Series[Any]] = {}
-
-    def close(self) -> None:
-        """Close the file of numbers."""
-        if self._numbers is not None:
-            self._numbers.close()
 
     def rows_of(self, names: Sequence[str]) -> Rows:
         """Return the rows of some columns of numbers."""
@@ -314,7 +288,8 @@ class TextFile(Table):
     def _numeric(self) -> set[str]:
         return {self.columns[j] for j in self._parsed().numeric()}
 
-    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
+        self.require(keys, self.columns, "columns", what)
         if any(key not in self._encoded for key in keys):
             if self._numbers is not None or self.only_labels:
                 self._scan(keys)
@@ -325,18 +300,14 @@ class TextFile(Table):
     def _parsed(self, keys: Sequence[str] = ()) -> ParsedNumbers:
         """Return the numbers; labels are read in the same pass."""
         if self._numbers is None:
-            numbers = ParsedNumbers(self.path)
-            try:
-                self._scan(keys, numbers)
-            except BaseException:
-                numbers.close()
-                raise
+            numbers = ParsedNumbers(self.opened.enter_context(scratch_file(self.path)))
+            self._scan(keys, numbers)
             self._numbers = numbers
         return self._numbers
 
     def _scan(self, keys: Sequence[str], numbers: ParsedNumbers | None = None) -> None:
         """Read the labels in some columns, and all numbers if requested."""
-        labels = {key: Encoder() for key in keys}
+        labels = {self.columns.index(key): Encoder() for key in keys}
         records = self._records()
         next(records)
         cells = (record for record in records if record)
@@ -345,15 +316,15 @@ class TextFile(Table):
             columns = list(zip(*block, strict=True))
             if numbers is not None:
                 numbers.add(columns)
-            for key, encoder in labels.items():
-                encoder.add(columns[self.columns.index(key)])
+            for j, encoder in labels.items():
+                encoder.add(columns[j])
             n += len(block)
             del block, columns  # before the next block is read
         if not n:
             raise BadValue(
                 f"Expected at least one cell, found only a header line in {self.path.name}."
             )
-        self._encoded |= {key: encoder.series() for key, encoder in labels.items()}
+        self._encoded |= {self.columns[j]: encoder.series() for j, encoder in labels.items()}
 
     @contextmanager
     def _writer(
@@ -370,21 +341,30 @@ class TextFile(Table):
             yield writer
             writer.close(self.path.name)
 
-    def _open(self, mode: str, **how: Any) -> Any:
-        packed = self.path.suffix.lower() == ".gz"
-        return gzip.open(self.path, mode, **how) if packed else open(self.path, mode, **how)
+    @contextmanager
+    def _stream(self, mode: str, **how: Any) -> Iterator[Any]:
+        """Open the text, unpacked."""
+        opened: Callable[..., Any] = gzip.open if self.path.suffix.lower() == ".gz" else open
+        try:
+            with opened(self.path, mode, **how) as file:
+                yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise BadValue(
+                f"Expected a text table in UTF-8 (gzipped if the name ends with .gz), found "
+                f"{self.path}, which is damaged or of another kind ({error})."
+            ) from None
 
-    def _records(self, check: bool = True) -> Generator[list[str], None, None]:
+    def _records(self) -> Generator[list[str], None, None]:
         """Yield all records: the header, cells, and blank lines as empty records."""
         line = 0
-        with self._open("rt", encoding="utf-8-sig", newline="") as file, self._reading():
+        with self._stream("rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(self._lines(file), delimiter=self._delimiter, strict=True)
             try:
                 for record in reader:
                     first, line = line == 0, reader.line_num
-                    if check and first and self._unnamed:
+                    if first and self._unnamed:
                         record.insert(0, "")
-                    if check and record and len(record) != len(self.columns):
+                    if self.columns and record and len(record) != len(self.columns):
                         raise BadValue(
                             f"Expected {len(self.columns)} fields in every line of "
                             f"{self.path.name}, found {len(record)} in line {line}."
@@ -407,16 +387,6 @@ class TextFile(Table):
                     f"a longer one in line {n}."
                 )
             yield line
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise BadValue(
-                f"Expected a text table in UTF-8 (gzipped if the name ends with .gz), found "
-                f"{self.path}, which is damaged or of another kind ({error})."
-            ) from None
 
 
 class _TextWriter(Writer):
@@ -484,38 +454,26 @@ GROUP_BYTES = 1 << 26
 class ParquetFile(Table):
     """A Parquet table; float32 columns stay float32, other columns and all metadata are kept."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
+    def _open(self) -> None:
         try:
             self.pa: Any = import_module("pyarrow")
             self._pq: Any = import_module("pyarrow.parquet")
         except ImportError:
             raise MissingExtra("pyarrow for .parquet files", "files") from None
-        with reading(self.path):
-            # Not read_table, which reads folder names like "batch=1" as columns.
-            # Without pre_buffer, which keeps the bytes of all row groups that were read.
-            self._file = self._pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        try:
-            with reading(path):
-                self.columns = list(self._file.schema_arrow.names)
-                about = self._file.metadata
-                #: Rows of each part.
-                self._group_rows = [
-                    about.row_group(i).num_rows for i in range(about.num_row_groups)
-                ]
-                n, found = about.num_rows, sum(self._group_rows)
-                if min(self._group_rows, default=0) < 0 or found != n:
-                    raise damaged(path, f"{n:,} rows, and {found:,} in its parts")
-            self._check_columns()
-            if n == 0:
-                raise BadValue(f"Expected at least one cell, found no row in {path.name}.")
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close(force=True)
+        # Not read_table, which reads folder names like "batch=1" as columns.
+        # Without pre_buffer, which keeps the bytes of all row groups that were read.
+        self._file = self._pq.ParquetFile(self.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        self.opened.callback(self._file.close, force=True)
+        self.columns = list(self._file.schema_arrow.names)
+        about = self._file.metadata
+        #: Rows of each part.
+        self._group_rows = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        found = sum(self._group_rows)
+        if min(self._group_rows, default=0) < 0 or found != self.n_cells:
+            raise damaged(self.path, f"{self.n_cells:,} rows, and {found:,} in its parts")
+        self._check_columns()
+        if found == 0:
+            raise BadValue(f"Expected at least one cell, found no row in {self.path.name}.")
 
     def rows_of(self, names: Sequence[str]) -> ParquetRows:
         """Return the rows of some columns, in single precision if all of them are."""
@@ -554,9 +512,9 @@ class ParquetFile(Table):
             and field.name not in index
         }
 
-    def _labels(self, keys: Sequence[str]) -> pd.DataFrame:
-        with reading(self.path):
-            return pd.DataFrame({key: self._label(key) for key in keys})
+    def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame:
+        self.require(keys, self.columns, "columns", what)
+        return pd.DataFrame({key: self._label(key) for key in keys})
 
     def _label(self, key: str) -> Any:
         kind, types = self._file.schema_arrow.field(key).type, self.pa.types

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import zarr
 from anndata.io import write_elem
 
-from ...core.checks import BATCH_KEY, some_of
-from ...errors import BadValue, InUse, Part
+from ...core.checks import some_of
+from ...errors import BadValue, InUse
 from ...kernels.threads import get_num_threads
 from ..atomic import sync_folder
 from ..locks import locked, unlock
-from . import Rows, Writer, zarr_folder
+from . import Writer, zarr_folder
 from .elements import AnnDataFile, child, parts_of
 from .journal import deferred_signals
 from .zarr_folder import discard as _remove
@@ -33,20 +32,20 @@ CHUNK_BYTES = 1 << 22
 class ZarrFile(AnnDataFile):
     """An AnnData store in a zarr folder."""
 
-    def __init__(self, path: Path, *, worker: bool = False) -> None:
-        super().__init__(path, worker=worker)
-        if not worker:
-            zarr_folder.settle(path)
+    def _open(self) -> None:
+        if not self.worker:
+            zarr_folder.settle(self.path)
         try:
-            self.group = zarr_folder.opened(path)
+            self.group = zarr_folder.opened(self.path)
         except Exception as error:
             # zarr raises many types of errors for a folder that is not a store.
             raise BadValue(
-                f"Expected a .zarr store, found {path}, which is damaged or of another kind ({error})."
+                f"Expected a .zarr store, found {self.path}, which is damaged or of another kind ({error})."
             ) from None
         if "obs" not in self.group:
             raise BadValue(
-                f"Expected an AnnData store, found {path} without obs; available: {some_of(self.group)}."
+                f"Expected an AnnData store, found {self.path} without obs; available: "
+                f"{some_of(self.group)}."
             )
         #: How the elements were that a result is made from, before they were read.
         self._states: dict[str, str] = {}
@@ -55,23 +54,8 @@ class ZarrFile(AnnDataFile):
     def __enter__(self) -> ZarrFile:
         # zarr keeps ten chunks at a time in memory. More than there are threads to unpack them gain nothing.
         chunks = min(zarr.config.get("async.concurrency"), get_num_threads())
-        self._fewer_chunks = zarr.config.set({"async.concurrency": chunks})
+        self.opened.enter_context(zarr.config.set({"async.concurrency": chunks}))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self._fewer_chunks.__exit__(*error)
-        super().__exit__(*error)
-
-    def embedding(self, use_rep: str | None) -> Rows:
-        """Return the rows of ``obsm[use_rep]``, or of ``X``."""
-        name = use_rep or self.default_rep
-        self.note(f"obsm/{name}" if (self.path / "obsm" / name).exists() else name)
-        return super().embedding(name)
-
-    def obs(self, keys: Sequence[str], what: Part = BATCH_KEY) -> pd.DataFrame:
-        """Read some columns of ``obs``."""
-        self.note(*(f"obs/{key}" for key in keys))
-        return super().obs(keys, what)
 
     @contextmanager
     def writer(
