@@ -21,7 +21,7 @@ from ..core.labels import union
 from ..core.moments import Moments, Pooled
 from ..core.shown import count
 from ..core.tables import Tabled
-from ..diagnosis.table import mover_of, verdict_lines
+from ..diagnosis.table import verdict_lines
 from ..diagnosis.verdict import (
     DEFAULTS,
     FIRST,
@@ -30,6 +30,7 @@ from ..diagnosis.verdict import (
     judge_arriving,
     judge_batch,
     judge_place,
+    mover_of,
     place_sentence,
     sentence,
     verdict_columns,
