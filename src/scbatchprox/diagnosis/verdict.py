@@ -156,7 +156,8 @@ def verdicts_of(table: pd.DataFrame) -> list[Verdict | None]:
     longest = sorted(names, key=len, reverse=True)
     name = re.compile(f"({'|'.join(map(re.escape, longest))})(?:, |$)")
     for row in table.to_dict("records"):
-        level = _level(row.get("level"), row.get("verdict"))
+        # A diagnosis that an earlier version wrote may have only sentences. No other code reads one.
+        level = level_of(row.get("level")) or level_of(str(row.get("verdict")).partition(": ")[0])
         named = name.findall(str(row.get("reasons", "")))
         reasons = tuple(Reason(of, row.get(of, np.nan), np.nan) for of in named)
         found.append(None if level is None else Verdict(level, reasons))
@@ -170,27 +171,11 @@ def level_of(text: Any) -> Level | None:
 
 def why(sentence: str) -> str:
     """Return the sentence of a table without its level."""
-    level, rest = _split(sentence)
-    return sentence if level is None else rest
-
-
-def _level(stored: Any, sentence: Any) -> Level | None:
-    # A diagnosis that an earlier version wrote may have only sentences. No other code reads one.
-    return level_of(stored) or _split(str(sentence))[0]
-
-
-def _split(sentence: str) -> tuple[Level | None, str]:
-    start, _, rest = sentence.partition(": ")
-    return level_of(start), rest
+    level, _, rest = sentence.partition(": ")
+    return sentence if level_of(level) is None else rest
 
 
 DEFAULTS = PopulationSettings()
-LEVELS = {
-    Decision.NO_EFFECT: Level.NO_EFFECT,
-    Decision.REMOVED: Level.REMOVED,
-    Decision.WEAK: Level.WEAK,
-    Decision.ALONE: Level.ALONE,
-}
 
 
 def judge_batch(
@@ -213,7 +198,8 @@ def judge_batch(
     verdict = Verdict(Level.REMOVED)
     if decision is not None:
         reason = _reason(decision, at, settings, n_batches)
-        verdict = Verdict(LEVELS[decision], () if math.isnan(reason.value) else (reason,))
+        level = Level[Decision(decision).name]
+        verdict = Verdict(level, () if math.isnan(reason.value) else (reason,))
     beyond = {
         ("composition", DIFFERENT): by_moments and at["composition"] > DIFFERENT,
         ("scale_min", 1 / LARGE_SCALE): at["scale_min"] < 1 / LARGE_SCALE,
