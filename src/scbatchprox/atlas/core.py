@@ -40,7 +40,6 @@ from .judging import (
     check_arrival,
     judge_arrival,
     refuse,
-    refused,
 )
 from .log import Diff, Log, changed_rows
 
@@ -376,9 +375,7 @@ class Atlas:
             judgement.insert(1, "far_cells", far_cells)
         if dry_run:
             return Arrival(judgement, None)
-        if not force:
-            refuse(judgement)
-        forced = bool(len(refused(judgement)))
+        forced = refuse(judgement, force)
         added = _counts(moments.by_batch)
         version = self._commit(
             "add", after, added=added, policy=policy, source=source, forced=forced

@@ -48,7 +48,6 @@ __all__ = [
     "judge",
     "judge_arrival",
     "refuse",
-    "refused",
 ]
 
 #: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
@@ -98,12 +97,46 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
     moments = arriving.by_batch
     moved = after.movement_of(arriving)["relative"]
     table = pd.DataFrame({"n_cells": moments.n, "moved": moved.to_numpy()}, index=moved.index)
+    known = after.evidence_.select(table.index)
+    names = EVIDENCE if known.batches.size else ()  # a target may have none
+    table = table.assign(
+        **{name: getattr(known, name) for name in names}, **_places(model, moments)
+    )
+    rows = table.to_dict("records")
+    places = [None if model is None else judge_place(row) for row in rows]
+    decisions = known.decision.tolist() or [None] * len(rows)
+    rule, n_batches = (
+        after.fit_.method.rule,
+        after.fit_.moments.batches.size + after.fit_.elsewhere[1],
+    )
+    settings = getattr(rule, "settings", DEFAULTS)
+    verdicts = [
+        judge_batch(row, decision, settings=settings, n_batches=n_batches)
+        if model is None
+        else judge_arriving(row, decision, settings)
+        for row, decision in zip(rows, decisions, strict=True)
+    ]
+    columns, mover = verdict_columns(verdicts), mover_of(rule)
+    return table.assign(
+        level=[FIRST if place is None else NEARNESS[place.level] for place in places],
+        verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
+        advice_level=columns[
+            "level"
+        ],  # level is the nearness, so that of advice has its own column
+        reasons=columns["reasons"],
+        advice=[
+            sentence(verdict, row, "the atlas", mover)
+            for verdict, row in zip(verdicts, rows, strict=True)
+        ],
+    )
+
+
+def _places(model: BatchProx | None, moments: Moments) -> dict[str, Any]:
+    """Return how far batches lie from those of a model, and their spreads; unknown if it has none."""
     if model is None:
-        empty = dict.fromkeys(("distance", "nearest_distance", "spread_ratio"), np.nan)
-        table = table.assign(
-            **empty, nearest=None, level=FIRST, verdict=place_sentence(None, empty)
-        )
-        return _advised(_with_evidence(table, after), after)
+        return dict.fromkeys(("distance", "nearest_distance", "spread_ratio"), np.nan) | {
+            "nearest": None
+        }
     atlas = model.moments_
     total = atlas.pooled()
     least = _min_spread(total)
@@ -114,73 +147,32 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
     ratio = np.clip(np.maximum(moments.std, least) / within, 1 / _MAX_RATIO, _MAX_RATIO)
     spread_ratio = np.exp(np.log(ratio).mean(1))
     spread_ratio[moments.n < 2] = np.nan  # a single cell has no spread
-    table = table.assign(
-        distance=np.sqrt((place**2).mean(1)),
-        nearest=atlas.batches[apart.argmin(1)],
-        nearest_distance=apart.min(1),
-        spread_ratio=spread_ratio,
-    )
-    table = _with_evidence(table, after)
-    rows = table.to_dict("records")
-    places = [judge_place(row) for row in rows]
-    table = table.assign(
-        level=[NEARNESS[place.level] for place in places],
-        verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
-    )
-    return _advised(table, after)
+    return {
+        "distance": np.sqrt((place**2).mean(1)),
+        "nearest": atlas.batches[apart.argmin(1)],
+        "nearest_distance": apart.min(1),
+        "spread_ratio": spread_ratio,
+    }
 
 
-def _with_evidence(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
-    """Return a judgement with the evidence on its batches, if the target has some."""
-    found = after.evidence_.select(table.index)
-    if found.batches.size:
-        for at, name in enumerate(EVIDENCE):
-            table.insert(2 + at, name, getattr(found, name))
-    return table
+def refuse(judgement: pd.DataFrame, force: bool) -> bool:
+    """Whether there are batches that must be forced, which are an error unless they are.
 
-
-def _advised(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
-    """Return a judgement with the advice; ``level`` is the nearness there, so that of advice has its own."""
-    rule, rows = after.fit_.method.rule, table.to_dict("records")
-    settings = getattr(rule, "settings", DEFAULTS)
-    decisions = after.evidence_.select(table.index).decision.tolist() or [None] * len(rows)
-    n_batches = after.fit_.moments.batches.size + after.fit_.elsewhere[1]
-    verdicts = [
-        judge_batch(row, decision, settings=settings, n_batches=n_batches)
-        if row["level"] == FIRST
-        else judge_arriving(row, decision, settings)
-        for row, decision in zip(rows, decisions, strict=True)
-    ]
-    columns, mover = verdict_columns(verdicts), mover_of(rule)
-    return table.assign(
-        advice_level=columns["level"],
-        reasons=columns["reasons"],
-        advice=[
-            sentence(verdict, row, "the atlas", mover)
-            for verdict, row in zip(verdicts, rows, strict=True)
-        ],
-    )
-
-
-def refused(judgement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of batches that are refused unless forced; the first batches never are."""
+    The first batches never are.
+    """
     levels = zip(judgement["advice_level"], judgement["level"], strict=True)
-    return judgement[[Level(level).needs_force and place != FIRST for level, place in levels]]
-
-
-def refuse(judgement: pd.DataFrame) -> None:
-    """Raise an error if there is a batch that must be forced."""
-    found = refused(judgement)
-    if len(found):
-        row = found.iloc[0]
-        others = f" (and {len(found) - 1} more)" * (len(found) > 1)
-        # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
-        very_far = judge_place(row).level.needs_force
-        words = row["verdict"] if very_far else f"with {row['advice']}"
-        raise BadValue(
-            f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
-            f"was added, ", Parameter("force=True", "--force"), " adds it anyway.",
-        )  # fmt: skip
+    found = judgement[[Level(level).needs_force and place != FIRST for level, place in levels]]
+    if force or found.empty:
+        return not found.empty
+    row = found.iloc[0]
+    others = f" (and {len(found) - 1} more)" * (len(found) > 1)
+    # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
+    very_far = judge_place(row).level.needs_force
+    words = row["verdict"] if very_far else f"with {row['advice']}"
+    raise BadValue(
+        f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
+        f"was added, ", Parameter("force=True", "--force"), " adds it anyway.",
+    )  # fmt: skip
 
 
 def cell_scores(moments: Moments, Z: Any) -> Floats:
