@@ -18,30 +18,32 @@ from ..api.files import apply_file
 from ..cells import dask as lazy
 from ..cells.file import open_job
 from ..cells.keys import as_keys
+from ..cells.reading import LocalCells
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.shown import count
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
+from ..io.formats import kind_of
 from ..io.model_file import params_as_json, params_from_json
 from ..kernels.arrays import Floats
 from ..options import takes_options
 from ..progress import Progress, silent
 from ..targets.method import solver_of
 from ..upstream import Upstream
-from . import cells, folder
-from .cells import check_upstream, fingerprint
-from .folder import Counts, Entry, Record
+from ..upstream.on_disk import recorded
+from . import folder
+from .folder import Counts, Entry, Record, check_upstream, fingerprint
 from .judging import (
     Arrival,
     after_adding,
-    cell_scores,
     check_arrival,
     judge_arrival,
     refuse,
 )
 from .log import Diff, Log, changed_rows
+from .scores import cell_scores, check_score_outputs, far_cells, score_file, write_scores
 
 __all__ = ["Atlas"]
 
@@ -211,26 +213,28 @@ class Atlas:
         """
         with naming(path, self.path), self._writing(dry_run):
             check_upstream(self._record, upstream)
-            cells.check_score_outputs(path, scores_out, mark)
-            before = self.model
+            check_score_outputs(path, scores_out, mark)
+            before, name = self.model, Path(path).name
             with open_job(path, batch_key, use_rep, None, None, labels) as job:
-                source, name = cells.Source(job), Path(path).name
-                recorded = source.upstream
-                check_upstream(self._record, None, recorded)
+                # Embeddings of these files have names.
+                if use_rep is None and kind_of(path) in (".h5ad", ".zarr"):
+                    use_rep = job.file.default_rep
+                source = {"name": name, "batch_key": as_keys(batch_key), "use_rep": use_rep}
+                made_by = recorded(job.file, use_rep)
+                if made_by is not None:
+                    source["upstream"] = made_by
+                check_upstream(self._record, None, made_by)
                 check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
-                moments = source.describe(before or self._blank(), progress)
-                wanted = scores or scores_out is not None or mark
-                found = source.scores(with_batches(before), progress) if wanted else None
-                far = None if found is None else source.far_cells(found)
-                record = {
-                    "name": name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
-                }  # fmt: skip
-                if recorded is not None:
-                    record["upstream"] = recorded
-                state = source.state
+                moments = (before or self._blank()).describe(LocalCells(job, progress))
+                found = far = None
+                if scores or scores_out is not None or mark:
+                    found = score_file(job, with_batches(before).moments_, progress)
+                    far = far_cells(job, found)
+                job.file.check_unchanged()
+                state = job.file.state
             if found is not None:
-                cells.write_scores(path, state, found, scores_out, mark)
-            arrival = self._add(before, moments, policy, force, dry_run, record, far)
+                write_scores(path, state, found, scores_out, mark)
+            arrival = self._add(before, moments, policy, force, dry_run, source, far)
             return replace(arrival, scores=found)
 
     def judge(self, X: Any, batch: Any = None, *, policy: str = "frozen") -> pd.DataFrame:

@@ -28,16 +28,20 @@ from ..errors import BadFile, BadKey, BadValue
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
 from ..io.model_file import params_from_json
+from ..upstream import Upstream, is_saved
+from ..upstream import load as load_upstream
 
 __all__ = [
     "FORMAT_VERSION",
     "Counts",
     "Entry",
     "Record",
+    "as_version",
     "check_new_folder",
+    "check_upstream",
     "checksum",
     "commit",
-    "file_sha256",
+    "fingerprint",
     "load",
     "locked",
     "next_entry",
@@ -47,6 +51,7 @@ __all__ = [
 FORMAT = "scbatchprox atlas"
 FORMAT_VERSION = 1
 LIST, VERSIONS, LOCK = "atlas.json", "versions", "lock"
+_FINGERPRINT = re.compile(r"(sha256|pca|scvi):[0-9a-f]{64}")
 _VERSION_FILE = re.compile(r"[0-9]{6,}\.safetensors")
 #: As ``io.atomic.replacing`` names the files that it writes.
 _PARTIAL = re.compile(rf"\.({re.escape(LIST)}|{_VERSION_FILE.pattern})\..*\.partial")
@@ -333,6 +338,53 @@ def file_sha256(path: Path) -> str:
     """Checksum of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(upstream: str | Path | Upstream) -> str:
+    """Return the text that identifies the upstream of an embedding.
+
+    That is the fingerprint of an :class:`~scbatchprox.upstream.Upstream` or of its file, the checksum of
+    any other file, the checksum of the names and contents of all files in a folder (such as a model saved
+    by scvi-tools), or any other text itself.
+    """
+    if isinstance(upstream, Upstream):
+        return upstream.fingerprint
+    path = Path(upstream)
+    try:
+        kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
+    except (OSError, ValueError):  # a text that cannot be the name of a file
+        kind = "text"
+    if kind == "file":
+        return load_upstream(path).fingerprint if is_saved(path) else f"sha256:{file_sha256(path)}"
+    if kind == "folder":
+        files = sorted(item for item in path.rglob("*") if item.is_file())
+        listed = [(item.relative_to(path).as_posix(), file_sha256(item)) for item in files]
+        return f"sha256:{checksum(listed)}"
+    if not str(upstream).strip():
+        raise BadValue("Expected a text or a file as upstream, found an empty text.")
+    return str(upstream)
+
+
+def check_upstream(
+    record: Record, upstream: str | Path | Upstream | None, recorded: str | None = None
+) -> None:
+    """Check that cells have the same upstream as the atlas, if it is known.
+
+    ``recorded`` is the fingerprint in the file of the cells. It is compared with the fingerprint of the
+    atlas. If the upstream of the atlas is a text, it is compared with the fingerprint in earlier files.
+    """
+    if upstream is not None:
+        _same_upstream(record.upstream, fingerprint(upstream))
+    own = record.upstream
+    known = own if own is not None and _FINGERPRINT.fullmatch(own) else record.recorded_upstream
+    if recorded is not None and known is not None:
+        _same_upstream(known, recorded)
+
+
+def _same_upstream(known: str | None, found: str) -> None:
+    if found != known:
+        wanted = "none (the atlas names none)" if known is None else repr(known)
+        raise BadValue(f"Expected the upstream of the atlas, {wanted}, found {found!r}.")
 
 
 def as_version(text: str | int) -> int:

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from ..api.estimator import BatchProx
-from ..core.checks import check_embedding, nonfinite_error, some_of
+from ..core.checks import some_of
 from ..core.labels import union
 from ..core.moments import Moments, Pooled
 from ..core.shown import count
@@ -37,30 +37,21 @@ from ..diagnosis.verdict import (
 )
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
-from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
-    "CELL_FAR",
     "Arrival",
     "after_adding",
-    "cell_scores",
     "check_arrival",
     "judge",
     "judge_arrival",
+    "min_spread",
     "refuse",
 ]
-
-#: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
-#: coordinate, 0.2 % with two, and close to zero with ten.
-CELL_FAR = 2.5
 
 #: Numbers of the evidence in a judgement.
 EVIDENCE = ("matched", "agreement", "gain", "smooth", "evidence")
 #: Ratios of standard deviations are at most this, so that one constant coordinate does not dominate.
 _MAX_RATIO = 1e3
-#: Standard deviations of a batch, in spreads, are at least this when cells are scored: a batch of a few
-#: cells gives a poor estimate.
-_MIN_STD = 0.1
 #: Spreads are at least this part of their root mean square, so that a constant coordinate has one.
 _MIN_SPREAD = 1e-6
 
@@ -139,7 +130,7 @@ def _places(model: BatchProx | None, moments: Moments) -> dict[str, Any]:
         }
     atlas = model.moments_
     total = atlas.pooled()
-    least = _min_spread(total)
+    least = min_spread(total)
     unit = np.maximum(total.std, least)
     place = (moments.mean - total.mean) / unit
     apart = cdist(place, (atlas.mean - total.mean) / unit) / np.sqrt(atlas.n_dims)
@@ -175,53 +166,14 @@ def refuse(judgement: pd.DataFrame, force: bool) -> bool:
     )  # fmt: skip
 
 
-def cell_scores(moments: Moments, Z: Any) -> Floats:
-    """(N,) distance of each cell (N, d) from the nearest batch: about 1 is usual, see ``CELL_FAR``.
-
-    The distance from a batch is the root mean square, over coordinates, of the distance from its mean in
-    standard deviations of the batch. Cells are not refined: a new batch has no row in the adapter yet.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scbatchprox import Moments
-    >>> from scbatchprox.atlas import cell_scores
-    >>> Z = np.random.default_rng(0).normal(size=(200, 5))
-    >>> moments = Moments.of(Z, np.repeat(["a", "b"], 100))
-    >>> (cell_scores(moments, np.array([[0.0] * 5, [9.0] * 5])) > 2.5).tolist()
-    [False, True]
-    """
-    Z = check_embedding(Z)
-    if Z.shape[1] != moments.n_dims:
-        raise BadValue(f"Expected {moments.n_dims} coordinates per cell, found {Z.shape[1]}.")
-    total = moments.pooled()
-    unit = np.maximum(total.std, _min_spread(total))
-    centre = (moments.mean - total.mean) / unit
-    weight = 1.0 / np.maximum(moments.std / unit, _MIN_STD) ** 2
-    # Squares are expanded into two matrix products. That is accurate enough, because coordinates are centred
-    # and weights are bounded.
-    linear, constant = 2.0 * centre * weight, (centre**2 * weight).sum(1)
-    scores = np.empty(Z.shape[0])
-    step = max(1, 4 * BLOCK_BYTES // (8 * (moments.batches.size + 2 * moments.n_dims)))
-    for lo in range(0, Z.shape[0], step):
-        block = Z[lo : lo + step]
-        block = block.toarray() if hasattr(block, "toarray") else block
-        with np.errstate(invalid="ignore", over="ignore"):
-            x = (block - total.mean) / unit
-            squared = (x**2) @ weight.T - x @ linear.T + constant
-        scores[lo : lo + step] = np.sqrt(np.maximum(squared.min(1), 0.0) / moments.n_dims)
-    if not np.isfinite(scores).all():
-        raise nonfinite_error(Z)
-    return scores
-
-
 def after_adding(model: BatchProx, more: Moments, policy: str) -> BatchProx:
     """Return the model after adding moments, as :meth:`BatchProx.partial_fit`; ``model`` does not change."""
     # A shallow copy is enough: fitting replaces attributes and never changes them.
     return copy.copy(model).partial_fit_moments(more, policy=policy)
 
 
-def _min_spread(total: Pooled) -> float:
+def min_spread(total: Pooled) -> float:
+    """The least spread of a coordinate."""
     return float(_MIN_SPREAD * np.sqrt(total.var.mean())) or 1.0
 
 

@@ -294,7 +294,7 @@ def _sentence(batch: Any, row: Any) -> str:
             sentence += f" {row['matched']:.0%} of its cells meet the atlas."
         sentence += f" Advice: {row['advice']}."
     if "far_cells" in row:
-        from ..atlas.judging import CELL_FAR
+        from ..atlas.scores import CELL_FAR
 
         share = row["far_cells"] / row["n_cells"]
         sentence += (
