@@ -26,7 +26,7 @@ from ..core.shown import count
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
 from ..io.formats import kind_of
-from ..io.model_file import params_as_json, params_from_json
+from ..io.model_file import params_as_json
 from ..kernels.arrays import Floats
 from ..options import takes_options
 from ..progress import Progress, silent
@@ -172,7 +172,7 @@ class Atlas:
             labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
             before = self.model
             check_arrival(before, labels.batches, Z.shape[1], merge)
-            moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
+            moments = (before or self._record.blank).describe_apart(lazy.cells_of(Z, labels))
             return self._add(before, moments, policy, force, dry_run)
 
     def add_file(
@@ -225,7 +225,7 @@ class Atlas:
                     source["upstream"] = made_by
                 check_upstream(self._record, None, made_by)
                 check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
-                moments = (before or self._blank()).describe(LocalCells(job, progress))
+                moments = (before or self._record.blank).describe(LocalCells(job, progress))
                 found = far = None
                 if scores or scores_out is not None or mark:
                     found = score_file(job, with_batches(before).moments_, progress)
@@ -373,7 +373,7 @@ class Atlas:
         source: dict[str, Any] | None = None,
         far_cells: list[int] | None = None,
     ) -> Arrival:
-        after = after_adding(before or self._blank(), moments, policy)
+        after = after_adding(before or self._record.blank, moments, policy)
         judgement = judge_arrival(before, moments, after)
         if far_cells is not None:
             judgement.insert(1, "far_cells", far_cells)
@@ -400,10 +400,7 @@ class Atlas:
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
         # By way of a model: the list of an atlas may leave parameters at their defaults.
-        return params_as_json((model or self._blank()).get_params(deep=False))
-
-    def _blank(self) -> BatchProx:
-        return BatchProx(**params_from_json(self.params))
+        return params_as_json((model or self._record.blank).get_params(deep=False))
 
 
 def _counts(moments: Moments) -> Counts:

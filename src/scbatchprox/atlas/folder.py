@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from .._version import __version__
 from ..api.estimator import BatchProx
@@ -85,13 +87,12 @@ class Entry:
 
 
 #: Types that JSON has for the fields of an entry.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "number": (int,), "action": (str,), "parent": (int, type(None)), "when": (str,),
-    "scbatchprox_version": (str,), "added": (list,), "removed": (list,),
-    "policy": (str, type(None)), "forced": (bool,), "source": (dict, type(None)),
-    "to": (int, type(None)), "n_batches": (int,), "n_cells": (int,),
-    "file": (str, type(None)), "sha256": (str, type(None)),
-}  # fmt: skip
+_TYPES = {
+    name: [
+        get_origin(one) or one for one in (get_args(hint) if type(hint) is UnionType else [hint])
+    ]
+    for name, hint in get_type_hints(Entry).items()
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class Record:
     versions: tuple[Entry, ...]
     #: The text that this was read from, or written as.
     text: str = field(default="", repr=False, compare=False)
+
+    @cached_property
+    def blank(self) -> BatchProx:
+        """The model without any batch; never fitted itself."""
+        return BatchProx(**params_from_json(self.params))
 
     @property
     def current(self) -> Entry:
@@ -156,12 +162,13 @@ def record_from(stored: dict[str, Any], text: str) -> Record:
     upstream = stored["upstream"]
     if not (versions and (upstream is None or isinstance(upstream, str))):
         raise TypeError("no versions, or an upstream that is not text")
-    BatchProx(**params_from_json(stored["params"])).check_params()
+    record = Record(stored["params"], upstream, versions, text)
+    record.blank.check_params()
     counts = (one for entry in versions for one in entry.added + entry.removed)
     label_array(list({one["batch"]: None for one in counts}))  # labels of one type
     for _ in _states(versions):
         pass  # an error if a version removes what it does not have
-    return Record(stored["params"], upstream, versions, text)
+    return record
 
 
 def _states(versions: tuple[Entry, ...]) -> Iterator[tuple[Entry, dict[Any, int]]]:
