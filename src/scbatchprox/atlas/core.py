@@ -13,7 +13,7 @@ import pandas as pd
 
 from .._version import __version__
 from ..api.anndata import check_options
-from ..api.estimator import BatchProx
+from ..api.estimator import POLICIES, BatchProx
 from ..api.files import apply_file
 from ..cells import dask as lazy
 from ..cells.file import open_job
@@ -108,7 +108,7 @@ class Atlas:
         """
         check_options(params, cls.create)
         blank = BatchProx(**(model.get_params(deep=False) if model else {}) | params)
-        blank._method()  # checks the parameters
+        blank.check_params()
         if solver_of(blank.solver).needs_cells:
             raise BadValue(
                 "Expected a solver that needs only moments (", Parameter("solver='exact'"),
@@ -255,7 +255,7 @@ class Atlas:
                     f"Expected a batch to forget, found {batch!r}; "
                     f"available: {some_of(model.batches_.tolist())}."
                 )
-            one_of("policy", policy, ("frozen", "refit"))
+            one_of("policy", policy, POLICIES)
             others = model.batches_.size > 1
             if others and policy == "frozen" and model.fit_.reference.batches.tolist() == [batch]:
                 raise BadValue(
