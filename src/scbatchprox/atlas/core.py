@@ -213,11 +213,13 @@ class Atlas:
         """
         with naming(path, self.path), self._writing(dry_run):
             check_upstream(self._record, upstream)
-            check_score_outputs(path, scores_out, mark)
+            scored = scores or scores_out is not None or mark
+            if scored:
+                check_score_outputs(path, scores_out, mark)
             before, name = self.model, Path(path).name
             with open_job(path, batch_key, use_rep, None, None, labels) as job:
                 # Embeddings of these files have names.
-                if use_rep is None and kind_of(path) in (".h5ad", ".zarr"):
+                if not use_rep and kind_of(path) in (".h5ad", ".zarr"):
                     use_rep = job.file.default_rep
                 source = {"name": name, "batch_key": as_keys(batch_key), "use_rep": use_rep}
                 made_by = recorded(job.file, use_rep)
@@ -227,7 +229,7 @@ class Atlas:
                 check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
                 moments = (before or self._record.blank).describe(LocalCells(job, progress))
                 found = far = None
-                if scores or scores_out is not None or mark:
+                if scored:
                     found = score_file(job, with_batches(before).moments_, progress)
                     far = far_cells(job, found)
                 job.file.check_unchanged()
