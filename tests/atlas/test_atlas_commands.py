@@ -12,9 +12,8 @@ import pytest
 
 import command_line
 from atlas_cells import assert_same_model, content, fitted, of
-from scbatchprox import Atlas
-from scbatchprox.atlas import cells
-from scbatchprox.atlas.cells import Source
+from scbatchprox import Atlas, BatchProx
+from scbatchprox.atlas import core
 
 
 def run(*arguments, **options):
@@ -179,15 +178,16 @@ class TestCommands:
         run("init", "lung")
         run("add", "lung", "a.h5ad", "--batch-key", "donor")
         before, other = content(files / "lung"), (files / "c.h5ad").read_bytes()
-        real = Source.far_cells if more else Source.describe
+        place, name = (core, "far_cells") if more else (BatchProx, "describe")
+        real = getattr(place, name)
 
-        def replacing(self, *arguments):
-            found = real(self, *arguments)
+        def replacing(*arguments):
+            found = real(*arguments)
             (files / "new.h5ad").write_bytes(other)
             os.replace(files / "new.h5ad", files / "b.h5ad")
             return found
 
-        monkeypatch.setattr(Source, real.__name__, replacing)
+        monkeypatch.setattr(place, name, replacing)
         done = run("add", "lung", "b.h5ad", *more, code=2)
         assert "found that it was changed since" in done.stderr
         assert (files / "b.h5ad").read_bytes() == other
@@ -198,14 +198,14 @@ class TestCommands:
         monkeypatch.chdir(files)
         run("init", "lung")
         run("add", "lung", "a.h5ad", "--batch-key", "donor")
-        other, real = (files / "c.h5ad").read_bytes(), cells.write_scores
+        other, real = (files / "c.h5ad").read_bytes(), core.write_scores
 
         def late(*arguments):
             (files / "new.h5ad").write_bytes(other)
             os.replace(files / "new.h5ad", files / "b.h5ad")
             real(*arguments)
 
-        monkeypatch.setattr(cells, "write_scores", late)
+        monkeypatch.setattr(core, "write_scores", late)
         done = run("add", "lung", "b.h5ad", "--mark", code=2)
         assert "found that it was changed since" in done.stderr
         assert (files / "b.h5ad").read_bytes() == other

@@ -42,7 +42,7 @@ class TestJudging:
             assert row["n_cells"] == len(new)
 
     def test_cell_scores_by_hand(self, c, monkeypatch):
-        monkeypatch.setattr("scbatchprox.atlas.judging.BLOCK_BYTES", 300)  # several blocks
+        monkeypatch.setattr("scbatchprox.atlas.scores.BLOCK_BYTES", 300)  # several blocks
         old, batch = of(c, "a", "b", "c")
         Z = np.r_[c.Z, [[30.0, 0, 0, 0]]]
         found = cell_scores(Moments.of(old, batch), Z)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..cells.dask import cells_of, check_cells, in_memory, is_lazy
+from ..cells.dask import cells_of, check_cells, in_memory
 from ..cells.keys import as_keys, as_names, batch_labels, find_embedding
 from ..core.checks import check_array_like, comes_from, like, require_columns, some_of
 from ..core.labels import Labels, column_labels, population_labels
@@ -122,7 +122,7 @@ def refine(
     groups = None if population_key is None else in_memory(batch_labels(obs, population_key))
     population = population_labels(groups, labels.codes.size)
     cells = cells_of(check_cells(Z), labels)
-    model.fit_cells(cells, population, None if is_lazy(Z) else (cells.Z, labels))
+    model.fit_cells(cells, population)
     model.diagnosis_ = look(model.fit_, cells, diagnose, kept)
     refined = like(model.refined(cells), Z)
     if not inplace:

@@ -158,7 +158,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ) -> Self:
         """Fit to cells in memory, in Dask or in a file.
 
-        ``visited`` are the ``cells`` of :meth:`fit_moments`.
+        ``visited`` are the ``cells`` of :meth:`fit_moments`; those in memory are visited themselves.
         """
         method = self._method()
         if isinstance(cells, lazy.DaskCells):
@@ -411,7 +411,7 @@ class BatchProx(Options, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if before is not None:
             self._grow(before, self.describe_apart(cells, populations), policy)
             return cells
-        fit = _fit_of(method, cells, populations, None if lazy.is_lazy(Z) else (Z, labels))
+        fit = _fit_of(method, cells, populations)
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         self._set_fit(fit)
         return cells
@@ -507,9 +507,11 @@ BatchProx.__doc__ = described(BatchProx.__doc__)
 
 
 def _fit_of(
-    method: Method, cells: Cells, population: Labels | None, visited: Visited | None
+    method: Method, cells: Cells, population: Labels | None, visited: Visited | None = None
 ) -> Fit:
     warn_if_barcodes(cells.labels.n)  # before minutes are spent on them
+    if visited is None and isinstance(cells, MemoryCells):
+        visited = cells.Z, cells.labels
     return Fit.of(method, method.rule.describe(cells, population=population), visited)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cells import dask as lazy
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
 from ..cells.reading import ClusterCells, LocalCells, connection, source_of
 from ..core.adapter import Adapter
+from ..core.target import Cells
 from ..diagnosis.table import look, sample_sizes
 from ..errors import BadValue
 from ..io.damaged import naming
@@ -152,15 +152,15 @@ def _fitted(
     model: BatchProx, job: Job, client: Any, diagnose: bool | None, progress: Progress
 ) -> LocalCells | ClusterCells:
     """Fit a model to the cells of a file and examine it; return the cells."""
-    solver = solver_of(model.solver)
     sizes = sample_sizes(target_of(model.target), diagnose, job.labels.n, job.keep)
     source = source_of(job, client, progress, sizes)
-    if solver.needs_cells and client is not None:
-        lazy.check_supported(solver)
-    cells = (LocalCells(job, silent).in_memory(), job.labels) if solver.needs_cells else None
-    described = MemoryCells(*cells) if cells else source
-    model.fit_cells(described, job.population, cells and (*cells, progress))
-    model.diagnosis_ = look(model.fit_, described, diagnose, job.keep)
+    cells: Cells = source
+    visited = None
+    if solver_of(model.solver).needs_cells and isinstance(source, LocalCells):
+        cells = MemoryCells(source.in_memory(), job.labels)
+        visited = cells.Z, cells.labels, progress
+    model.fit_cells(cells, job.population, visited)
+    model.diagnosis_ = look(model.fit_, cells, diagnose, job.keep)
     return source
 
 

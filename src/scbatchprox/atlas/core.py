@@ -13,36 +13,37 @@ import pandas as pd
 
 from .._version import __version__
 from ..api.anndata import check_options
-from ..api.estimator import BatchProx
+from ..api.estimator import POLICIES, BatchProx
 from ..api.files import apply_file
 from ..cells import dask as lazy
 from ..cells.file import open_job
 from ..cells.keys import as_keys
+from ..cells.reading import LocalCells
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
 from ..core.moments import Moments
 from ..core.shown import count
 from ..errors import BadKey, BadValue, Parameter
 from ..io.damaged import naming
-from ..io.model_file import params_as_json, params_from_json
+from ..io.formats import kind_of
+from ..io.model_file import params_as_json
 from ..kernels.arrays import Floats
 from ..options import takes_options
 from ..progress import Progress, silent
 from ..targets.method import solver_of
 from ..upstream import Upstream
-from . import cells, folder
-from .cells import check_upstream, fingerprint
-from .folder import Counts, Entry, Record
+from ..upstream.on_disk import recorded
+from . import folder
+from .folder import Counts, Entry, Record, check_upstream, fingerprint
 from .judging import (
     Arrival,
     after_adding,
-    cell_scores,
     check_arrival,
     judge_arrival,
     refuse,
-    refused,
 )
 from .log import Diff, Log, changed_rows
+from .scores import cell_scores, check_score_outputs, far_cells, score_file, write_scores
 
 __all__ = ["Atlas"]
 
@@ -107,7 +108,7 @@ class Atlas:
         """
         check_options(params, cls.create)
         blank = BatchProx(**(model.get_params(deep=False) if model else {}) | params)
-        blank._method()  # checks the parameters
+        blank.check_params()
         if solver_of(blank.solver).needs_cells:
             raise BadValue(
                 "Expected a solver that needs only moments (", Parameter("solver='exact'"),
@@ -171,7 +172,7 @@ class Atlas:
             labels = Labels.of(lazy.in_memory(batch), Z.shape[0])
             before = self.model
             check_arrival(before, labels.batches, Z.shape[1], merge)
-            moments = (before or self._blank()).describe_apart(lazy.cells_of(Z, labels))
+            moments = (before or self._record.blank).describe_apart(lazy.cells_of(Z, labels))
             return self._add(before, moments, policy, force, dry_run)
 
     def add_file(
@@ -212,26 +213,30 @@ class Atlas:
         """
         with naming(path, self.path), self._writing(dry_run):
             check_upstream(self._record, upstream)
-            cells.check_score_outputs(path, scores_out, mark)
-            before = self.model
+            scored = scores or scores_out is not None or mark
+            if scored:
+                check_score_outputs(path, scores_out, mark)
+            before, name = self.model, Path(path).name
             with open_job(path, batch_key, use_rep, None, None, labels) as job:
-                source, name = cells.Source(job), Path(path).name
-                recorded = source.upstream
-                check_upstream(self._record, None, recorded)
+                # Embeddings of these files have names.
+                if not use_rep and kind_of(path) in (".h5ad", ".zarr"):
+                    use_rep = job.file.default_rep
+                source = {"name": name, "batch_key": as_keys(batch_key), "use_rep": use_rep}
+                made_by = recorded(job.file, use_rep)
+                if made_by is not None:
+                    source["upstream"] = made_by
+                check_upstream(self._record, None, made_by)
                 check_arrival(before, job.labels.batches, job.rows.shape[1], merge, name)
-                moments = source.describe(before or self._blank(), progress)
-                wanted = scores or scores_out is not None or mark
-                found = source.scores(with_batches(before), progress) if wanted else None
-                far = None if found is None else source.far_cells(found)
-                record = {
-                    "name": name, "batch_key": as_keys(batch_key), "use_rep": source.use_rep,
-                }  # fmt: skip
-                if recorded is not None:
-                    record["upstream"] = recorded
-                state = source.state
+                moments = (before or self._record.blank).describe(LocalCells(job, progress))
+                found = far = None
+                if scored:
+                    found = score_file(job, with_batches(before).moments_, progress)
+                    far = far_cells(job, found)
+                job.file.check_unchanged()
+                state = job.file.state
             if found is not None:
-                cells.write_scores(path, state, found, scores_out, mark)
-            arrival = self._add(before, moments, policy, force, dry_run, record, far)
+                write_scores(path, state, found, scores_out, mark)
+            arrival = self._add(before, moments, policy, force, dry_run, source, far)
             return replace(arrival, scores=found)
 
     def judge(self, X: Any, batch: Any = None, *, policy: str = "frozen") -> pd.DataFrame:
@@ -252,7 +257,7 @@ class Atlas:
                     f"Expected a batch to forget, found {batch!r}; "
                     f"available: {some_of(model.batches_.tolist())}."
                 )
-            one_of("policy", policy, ("frozen", "refit"))
+            one_of("policy", policy, POLICIES)
             others = model.batches_.size > 1
             if others and policy == "frozen" and model.fit_.reference.batches.tolist() == [batch]:
                 raise BadValue(
@@ -370,15 +375,13 @@ class Atlas:
         source: dict[str, Any] | None = None,
         far_cells: list[int] | None = None,
     ) -> Arrival:
-        after = after_adding(before or self._blank(), moments, policy)
+        after = after_adding(before or self._record.blank, moments, policy)
         judgement = judge_arrival(before, moments, after)
         if far_cells is not None:
             judgement.insert(1, "far_cells", far_cells)
         if dry_run:
             return Arrival(judgement, None)
-        if not force:
-            refuse(judgement)
-        forced = bool(len(refused(judgement)))
+        forced = refuse(judgement, force)
         added = _counts(moments.by_batch)
         version = self._commit(
             "add", after, added=added, policy=policy, source=source, forced=forced
@@ -399,10 +402,7 @@ class Atlas:
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:
         # By way of a model: the list of an atlas may leave parameters at their defaults.
-        return params_as_json((model or self._blank()).get_params(deep=False))
-
-    def _blank(self) -> BatchProx:
-        return BatchProx(**params_from_json(self.params))
+        return params_as_json((model or self._record.blank).get_params(deep=False))
 
 
 def _counts(moments: Moments) -> Counts:

@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from .._version import __version__
 from ..api.estimator import BatchProx
@@ -28,16 +30,20 @@ from ..errors import BadFile, BadKey, BadValue
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
 from ..io.model_file import params_from_json
+from ..upstream import Upstream, is_saved
+from ..upstream import load as load_upstream
 
 __all__ = [
     "FORMAT_VERSION",
     "Counts",
     "Entry",
     "Record",
+    "as_version",
     "check_new_folder",
+    "check_upstream",
     "checksum",
     "commit",
-    "file_sha256",
+    "fingerprint",
     "load",
     "locked",
     "next_entry",
@@ -47,6 +53,7 @@ __all__ = [
 FORMAT = "scbatchprox atlas"
 FORMAT_VERSION = 1
 LIST, VERSIONS, LOCK = "atlas.json", "versions", "lock"
+_FINGERPRINT = re.compile(r"(sha256|pca|scvi):[0-9a-f]{64}")
 _VERSION_FILE = re.compile(r"[0-9]{6,}\.safetensors")
 #: As ``io.atomic.replacing`` names the files that it writes.
 _PARTIAL = re.compile(rf"\.({re.escape(LIST)}|{_VERSION_FILE.pattern})\..*\.partial")
@@ -80,13 +87,12 @@ class Entry:
 
 
 #: Types that JSON has for the fields of an entry.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "number": (int,), "action": (str,), "parent": (int, type(None)), "when": (str,),
-    "scbatchprox_version": (str,), "added": (list,), "removed": (list,),
-    "policy": (str, type(None)), "forced": (bool,), "source": (dict, type(None)),
-    "to": (int, type(None)), "n_batches": (int,), "n_cells": (int,),
-    "file": (str, type(None)), "sha256": (str, type(None)),
-}  # fmt: skip
+_TYPES = {
+    name: [
+        get_origin(one) or one for one in (get_args(hint) if type(hint) is UnionType else [hint])
+    ]
+    for name, hint in get_type_hints(Entry).items()
+}
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,11 @@ class Record:
     versions: tuple[Entry, ...]
     #: The text that this was read from, or written as.
     text: str = field(default="", repr=False, compare=False)
+
+    @cached_property
+    def blank(self) -> BatchProx:
+        """The model without any batch; never fitted itself."""
+        return BatchProx(**params_from_json(self.params))
 
     @property
     def current(self) -> Entry:
@@ -151,12 +162,13 @@ def record_from(stored: dict[str, Any], text: str) -> Record:
     upstream = stored["upstream"]
     if not (versions and (upstream is None or isinstance(upstream, str))):
         raise TypeError("no versions, or an upstream that is not text")
-    BatchProx(**params_from_json(stored["params"])).check_params()
+    record = Record(stored["params"], upstream, versions, text)
+    record.blank.check_params()
     counts = (one for entry in versions for one in entry.added + entry.removed)
     label_array(list({one["batch"]: None for one in counts}))  # labels of one type
     for _ in _states(versions):
         pass  # an error if a version removes what it does not have
-    return Record(stored["params"], upstream, versions, text)
+    return record
 
 
 def _states(versions: tuple[Entry, ...]) -> Iterator[tuple[Entry, dict[Any, int]]]:
@@ -333,6 +345,53 @@ def file_sha256(path: Path) -> str:
     """Checksum of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(upstream: str | Path | Upstream) -> str:
+    """Return the text that identifies the upstream of an embedding.
+
+    That is the fingerprint of an :class:`~scbatchprox.upstream.Upstream` or of its file, the checksum of
+    any other file, the checksum of the names and contents of all files in a folder (such as a model saved
+    by scvi-tools), or any other text itself.
+    """
+    if isinstance(upstream, Upstream):
+        return upstream.fingerprint
+    path = Path(upstream)
+    try:
+        kind = "file" if path.is_file() else "folder" if path.is_dir() else "text"
+    except (OSError, ValueError):  # a text that cannot be the name of a file
+        kind = "text"
+    if kind == "file":
+        return load_upstream(path).fingerprint if is_saved(path) else f"sha256:{file_sha256(path)}"
+    if kind == "folder":
+        files = sorted(item for item in path.rglob("*") if item.is_file())
+        listed = [(item.relative_to(path).as_posix(), file_sha256(item)) for item in files]
+        return f"sha256:{checksum(listed)}"
+    if not str(upstream).strip():
+        raise BadValue("Expected a text or a file as upstream, found an empty text.")
+    return str(upstream)
+
+
+def check_upstream(
+    record: Record, upstream: str | Path | Upstream | None, recorded: str | None = None
+) -> None:
+    """Check that cells have the same upstream as the atlas, if it is known.
+
+    ``recorded`` is the fingerprint in the file of the cells. It is compared with the fingerprint of the
+    atlas. If the upstream of the atlas is a text, it is compared with the fingerprint in earlier files.
+    """
+    if upstream is not None:
+        _same_upstream(record.upstream, fingerprint(upstream))
+    own = record.upstream
+    known = own if own is not None and _FINGERPRINT.fullmatch(own) else record.recorded_upstream
+    if recorded is not None and known is not None:
+        _same_upstream(known, recorded)
+
+
+def _same_upstream(known: str | None, found: str) -> None:
+    if found != known:
+        wanted = "none (the atlas names none)" if known is None else repr(known)
+        raise BadValue(f"Expected the upstream of the atlas, {wanted}, found {found!r}.")
 
 
 def as_version(text: str | int) -> int:

@@ -16,12 +16,12 @@ import pandas as pd
 from scipy.spatial.distance import cdist
 
 from ..api.estimator import BatchProx
-from ..core.checks import check_embedding, nonfinite_error, some_of
+from ..core.checks import some_of
 from ..core.labels import union
 from ..core.moments import Moments, Pooled
 from ..core.shown import count
 from ..core.tables import Tabled
-from ..diagnosis.table import mover_of, verdict_lines
+from ..diagnosis.table import verdict_lines
 from ..diagnosis.verdict import (
     DEFAULTS,
     FIRST,
@@ -30,37 +30,28 @@ from ..diagnosis.verdict import (
     judge_arriving,
     judge_batch,
     judge_place,
+    mover_of,
     place_sentence,
     sentence,
     verdict_columns,
 )
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
-from ..kernels.blocks import BLOCK_BYTES
 
 __all__ = [
-    "CELL_FAR",
     "Arrival",
     "after_adding",
-    "cell_scores",
     "check_arrival",
     "judge",
     "judge_arrival",
+    "min_spread",
     "refuse",
-    "refused",
 ]
-
-#: Cells further than this from every batch are flagged. For normal data the probability is 1 % with one
-#: coordinate, 0.2 % with two, and close to zero with ten.
-CELL_FAR = 2.5
 
 #: Numbers of the evidence in a judgement.
 EVIDENCE = ("matched", "agreement", "gain", "smooth", "evidence")
 #: Ratios of standard deviations are at most this, so that one constant coordinate does not dominate.
 _MAX_RATIO = 1e3
-#: Standard deviations of a batch, in spreads, are at least this when cells are scored: a batch of a few
-#: cells gives a poor estimate.
-_MIN_STD = 0.1
 #: Spreads are at least this part of their root mean square, so that a constant coordinate has one.
 _MIN_SPREAD = 1e-6
 
@@ -97,62 +88,32 @@ def judge_arrival(model: BatchProx | None, arriving: Moments, after: BatchProx) 
     moments = arriving.by_batch
     moved = after.movement_of(arriving)["relative"]
     table = pd.DataFrame({"n_cells": moments.n, "moved": moved.to_numpy()}, index=moved.index)
-    if model is None:
-        empty = dict.fromkeys(("distance", "nearest_distance", "spread_ratio"), np.nan)
-        table = table.assign(
-            **empty, nearest=None, level=FIRST, verdict=place_sentence(None, empty)
-        )
-        return _advised(_with_evidence(table, after), after)
-    atlas = model.moments_
-    total = atlas.pooled()
-    least = _min_spread(total)
-    unit = np.maximum(total.std, least)
-    place = (moments.mean - total.mean) / unit
-    apart = cdist(place, (atlas.mean - total.mean) / unit) / np.sqrt(atlas.n_dims)
-    within = np.maximum(np.sqrt(atlas.m2.sum(0) / atlas.n_cells), least)
-    ratio = np.clip(np.maximum(moments.std, least) / within, 1 / _MAX_RATIO, _MAX_RATIO)
-    spread_ratio = np.exp(np.log(ratio).mean(1))
-    spread_ratio[moments.n < 2] = np.nan  # a single cell has no spread
+    known = after.evidence_.select(table.index)
+    names = EVIDENCE if known.batches.size else ()  # a target may have none
     table = table.assign(
-        distance=np.sqrt((place**2).mean(1)),
-        nearest=atlas.batches[apart.argmin(1)],
-        nearest_distance=apart.min(1),
-        spread_ratio=spread_ratio,
+        **{name: getattr(known, name) for name in names}, **_places(model, moments)
     )
-    table = _with_evidence(table, after)
     rows = table.to_dict("records")
-    places = [judge_place(row) for row in rows]
-    table = table.assign(
-        level=[NEARNESS[place.level] for place in places],
-        verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
+    places = [None if model is None else judge_place(row) for row in rows]
+    decisions = known.decision.tolist() or [None] * len(rows)
+    rule, n_batches = (
+        after.fit_.method.rule,
+        after.fit_.moments.batches.size + after.fit_.elsewhere[1],
     )
-    return _advised(table, after)
-
-
-def _with_evidence(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
-    """Return a judgement with the evidence on its batches, if the target has some."""
-    found = after.evidence_.select(table.index)
-    if found.batches.size:
-        for at, name in enumerate(EVIDENCE):
-            table.insert(2 + at, name, getattr(found, name))
-    return table
-
-
-def _advised(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
-    """Return a judgement with the advice; ``level`` is the nearness there, so that of advice has its own."""
-    rule, rows = after.fit_.method.rule, table.to_dict("records")
     settings = getattr(rule, "settings", DEFAULTS)
-    decisions = after.evidence_.select(table.index).decision.tolist() or [None] * len(rows)
-    n_batches = after.fit_.moments.batches.size + after.fit_.elsewhere[1]
     verdicts = [
         judge_batch(row, decision, settings=settings, n_batches=n_batches)
-        if row["level"] == FIRST
+        if model is None
         else judge_arriving(row, decision, settings)
         for row, decision in zip(rows, decisions, strict=True)
     ]
     columns, mover = verdict_columns(verdicts), mover_of(rule)
     return table.assign(
-        advice_level=columns["level"],
+        level=[FIRST if place is None else NEARNESS[place.level] for place in places],
+        verdict=[place_sentence(place, row) for place, row in zip(places, rows, strict=True)],
+        advice_level=columns[
+            "level"
+        ],  # level is the nearness, so that of advice has its own column
         reasons=columns["reasons"],
         advice=[
             sentence(verdict, row, "the atlas", mover)
@@ -161,65 +122,48 @@ def _advised(table: pd.DataFrame, after: BatchProx) -> pd.DataFrame:
     )
 
 
-def refused(judgement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of batches that are refused unless forced; the first batches never are."""
-    levels = zip(judgement["advice_level"], judgement["level"], strict=True)
-    return judgement[[Level(level).needs_force and place != FIRST for level, place in levels]]
+def _places(model: BatchProx | None, moments: Moments) -> dict[str, Any]:
+    """Return how far batches lie from those of a model, and their spreads; unknown if it has none."""
+    if model is None:
+        return dict.fromkeys(("distance", "nearest_distance", "spread_ratio"), np.nan) | {
+            "nearest": None
+        }
+    atlas = model.moments_
+    total = atlas.pooled()
+    least = min_spread(total)
+    unit = np.maximum(total.std, least)
+    place = (moments.mean - total.mean) / unit
+    apart = cdist(place, (atlas.mean - total.mean) / unit) / np.sqrt(atlas.n_dims)
+    within = np.maximum(np.sqrt(atlas.m2.sum(0) / atlas.n_cells), least)
+    ratio = np.clip(np.maximum(moments.std, least) / within, 1 / _MAX_RATIO, _MAX_RATIO)
+    spread_ratio = np.exp(np.log(ratio).mean(1))
+    spread_ratio[moments.n < 2] = np.nan  # a single cell has no spread
+    return {
+        "distance": np.sqrt((place**2).mean(1)),
+        "nearest": atlas.batches[apart.argmin(1)],
+        "nearest_distance": apart.min(1),
+        "spread_ratio": spread_ratio,
+    }
 
 
-def refuse(judgement: pd.DataFrame) -> None:
-    """Raise an error if there is a batch that must be forced."""
-    found = refused(judgement)
-    if len(found):
-        row = found.iloc[0]
-        others = f" (and {len(found) - 1} more)" * (len(found) > 1)
-        # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
-        very_far = judge_place(row).level.needs_force
-        words = row["verdict"] if very_far else f"with {row['advice']}"
-        raise BadValue(
-            f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
-            f"was added, ", Parameter("force=True", "--force"), " adds it anyway.",
-        )  # fmt: skip
+def refuse(judgement: pd.DataFrame, force: bool) -> bool:
+    """Whether there are batches that must be forced, which are an error unless they are.
 
-
-def cell_scores(moments: Moments, Z: Any) -> Floats:
-    """(N,) distance of each cell (N, d) from the nearest batch: about 1 is usual, see ``CELL_FAR``.
-
-    The distance from a batch is the root mean square, over coordinates, of the distance from its mean in
-    standard deviations of the batch. Cells are not refined: a new batch has no row in the adapter yet.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scbatchprox import Moments
-    >>> from scbatchprox.atlas import cell_scores
-    >>> Z = np.random.default_rng(0).normal(size=(200, 5))
-    >>> moments = Moments.of(Z, np.repeat(["a", "b"], 100))
-    >>> (cell_scores(moments, np.array([[0.0] * 5, [9.0] * 5])) > 2.5).tolist()
-    [False, True]
+    The first batches never are.
     """
-    Z = check_embedding(Z)
-    if Z.shape[1] != moments.n_dims:
-        raise BadValue(f"Expected {moments.n_dims} coordinates per cell, found {Z.shape[1]}.")
-    total = moments.pooled()
-    unit = np.maximum(total.std, _min_spread(total))
-    centre = (moments.mean - total.mean) / unit
-    weight = 1.0 / np.maximum(moments.std / unit, _MIN_STD) ** 2
-    # Squares are expanded into two matrix products. That is accurate enough, because coordinates are centred
-    # and weights are bounded.
-    linear, constant = 2.0 * centre * weight, (centre**2 * weight).sum(1)
-    scores = np.empty(Z.shape[0])
-    step = max(1, 4 * BLOCK_BYTES // (8 * (moments.batches.size + 2 * moments.n_dims)))
-    for lo in range(0, Z.shape[0], step):
-        block = Z[lo : lo + step]
-        block = block.toarray() if hasattr(block, "toarray") else block
-        with np.errstate(invalid="ignore", over="ignore"):
-            x = (block - total.mean) / unit
-            squared = (x**2) @ weight.T - x @ linear.T + constant
-        scores[lo : lo + step] = np.sqrt(np.maximum(squared.min(1), 0.0) / moments.n_dims)
-    if not np.isfinite(scores).all():
-        raise nonfinite_error(Z)
-    return scores
+    levels = zip(judgement["advice_level"], judgement["level"], strict=True)
+    found = judgement[[Level(level).needs_force and place != FIRST for level, place in levels]]
+    if force or found.empty:
+        return not found.empty
+    row = found.iloc[0]
+    others = f" (and {len(found) - 1} more)" * (len(found) > 1)
+    # The verdict on a batch that is very far has the numbers; the advice does not repeat them.
+    very_far = judge_place(row).level.needs_force
+    words = row["verdict"] if very_far else f"with {row['advice']}"
+    raise BadValue(
+        f"Expected batches near the atlas, found {found.index.tolist()[0]!r}{others} {words}; nothing "
+        f"was added, ", Parameter("force=True", "--force"), " adds it anyway.",
+    )  # fmt: skip
 
 
 def after_adding(model: BatchProx, more: Moments, policy: str) -> BatchProx:
@@ -228,7 +172,8 @@ def after_adding(model: BatchProx, more: Moments, policy: str) -> BatchProx:
     return copy.copy(model).partial_fit_moments(more, policy=policy)
 
 
-def _min_spread(total: Pooled) -> float:
+def min_spread(total: Pooled) -> float:
+    """The least spread of a coordinate."""
     return float(_MIN_SPREAD * np.sqrt(total.var.mean())) or 1.0
 
 

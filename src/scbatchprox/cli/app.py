@@ -59,15 +59,10 @@ def _common(
 def refine(
     output: Output,
     *,
-    path: o.In,
-    batch_key: o.BatchKey,
-    use_rep: o.UseRep = None,
+    source: o.Source,
     key_added: o.KeyAdded = None,
     result: o.Result,
-    labels: o.LabelsFile = None,
     model: o.ModelOut = None,
-    population_key: o.PopulationKey = None,
-    keep: o.Keep = None,
     method: Annotated[dict[str, Any], o.method_flags(everything=True)],
     cluster: o.Cluster,
     diagnose: Annotated[
@@ -84,16 +79,15 @@ def refine(
     from ..io.atomic import check_place
 
     wanted = o.model_of(method)
-    out = result.place(path=path, labels=labels, model=model)
+    out = result.place(path=source.path, labels=source.labels, model=model)
     if model is not None:
         check_place(model)  # before the cells are read
         if not model.resolve().parent.is_dir():
             raise BadValue(f"Expected a folder for --model, found none at {model.parent}.")
     with output.progress() as progress:
         fitted = refine_file(
-            path, batch_key, model=wanted, use_rep=use_rep, key_added=key_added, out=out, labels=labels,
-            population_key=population_key, keep=keep, diagnose=diagnose, cluster=cluster.address(),
-            progress=progress,
+            **vars(source), model=wanted, key_added=key_added, out=out, diagnose=diagnose,
+            cluster=cluster.address(), progress=progress,
         )  # fmt: skip
         fitted.provenance_["created"] = datetime.now(UTC).isoformat(timespec="seconds")
         if model is not None:
@@ -103,8 +97,9 @@ def refine(
         output.print_line("", *_verdicts(fitted.diagnosis_, output.width))
     else:
         output.print_line("no verdicts were made; --diagnose gives one per batch")
-    output.print_line(*(f"wrote {written}" for written in (out or path, model) if written))
-    output.print_json(_facts(fitted) | {"written": str(out or path), "model": model and str(model)})
+    written = out or source.path
+    output.print_line(*(f"wrote {path}" for path in (written, model) if path))
+    output.print_json(_facts(fitted) | {"written": str(written), "model": model and str(model)})
 
 
 def _mapping(inverse: bool) -> Callable[..., None]:
@@ -213,12 +208,7 @@ command(
 def diagnose(
     output: Output,
     *,
-    path: o.In,
-    batch_key: o.BatchKey,
-    use_rep: o.UseRep = None,
-    labels: o.LabelsFile = None,
-    population_key: o.PopulationKey = None,
-    keep: o.Keep = None,
+    source: o.Source,
     method: o.Method,
     cluster: o.Cluster,
 ) -> None:
@@ -230,9 +220,8 @@ def diagnose(
     wanted = o.model_of(method)
     with output.progress() as progress:
         fitted = diagnose_file(
-            path, batch_key, model=wanted, use_rep=use_rep, labels=labels, population_key=population_key,
-            keep=keep, cluster=cluster.address(), progress=progress,
-        )  # fmt: skip
+            **vars(source), model=wanted, cluster=cluster.address(), progress=progress
+        )
     table = fitted.diagnosis_
     assert table is not None  # diagnose_file always makes one
     if output.width is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,23 +30,6 @@ class Policies(StrEnum):
 
 
 At = Annotated[Path, typer.Argument(metavar="ATLAS", help="Folder of the atlas.")]
-Cells = Annotated[
-    Path,
-    typer.Argument(
-        metavar="IN", help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file with cells."
-    ),
-]
-BatchKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Column with the batch of each cell; repeat to combine columns; by default that of the "
-        "latest file added."
-    ),
-]
-UseRep = Annotated[
-    str | None,
-    typer.Option(help="Embedding; by default that of the latest file added, or X_pca."),
-]
 Upstream = Annotated[
     str | None,
     typer.Option(
@@ -57,6 +41,50 @@ Upstream = Annotated[
 Policy = Annotated[
     Policies, typer.Option(help="frozen: no old row changes; refit: all rows are fitted again.")
 ]
+
+
+@dataclass
+class Source:
+    """A file with cells; what is not given is that of the latest file that was added."""
+
+    cells: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IN", help="A .h5ad, .zarr, .npy, .npz, .parquet, .csv or .tsv file with cells."
+        ),
+    ]
+    batch_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column with the batch of each cell; repeat to combine columns; by default that of the "
+            "latest file added."
+        ),
+    ] = None
+    use_rep: Annotated[
+        str | None,
+        typer.Option(help="Embedding; by default that of the latest file added, or X_pca."),
+    ] = None
+    labels: o.LabelsFile = None
+
+    def of(self, at: Atlas) -> dict[str, Any]:
+        """Return the parameters of the methods of an atlas for files."""
+        from ..io.formats import kind_of
+
+        latest, use_rep = at.source, self.use_rep
+        keys = self.batch_key or latest.get("batch_key")
+        if not keys:
+            raise BadValue(
+                "Expected --batch-key, found none, and no file was added to the atlas yet."
+            )
+        # Names of embeddings differ between kinds of files.
+        if not use_rep and latest and kind_of(latest["name"]) == kind_of(self.cells):
+            use_rep = latest["use_rep"]
+        return {
+            "path": self.cells,
+            "batch_key": list(keys),
+            "use_rep": use_rep,
+            "labels": self.labels,
+        }
 
 
 atlas = typer.Typer(
@@ -80,11 +108,9 @@ def init(output: Output, *, path: At, upstream: Upstream = None, method: o.Metho
 @command(atlas, "scbatchprox atlas add lung donor7.h5ad --batch-key donor --dry-run")
 def add(
     output: Output,
+    *,
     path: At,
-    cells: Cells,
-    batch_key: BatchKey = None,
-    use_rep: UseRep = None,
-    labels: o.LabelsFile = None,
+    source: Source,
     policy: Policy = Policies.frozen,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Judge the batches, and add nothing.")
@@ -113,15 +139,13 @@ def add(
     ] = False,
 ) -> None:
     """Judge the batches of a file, and add them unless one must be forced."""
-    from ..atlas import Atlas
-
     with output.progress() as progress:
-        at = Atlas.open(path)
+        at = _open(path)
         # An empty atlas has no batches to score cells against; --scores and --mark are errors then.
         arrival = at.add_file(
-            cells, _keys(at, batch_key), use_rep=use_rep or _rep(at, cells), labels=labels,
-            policy=policy.value, force=force, merge=merge, upstream=upstream, dry_run=dry_run,
-            scores=dry_run and bool(at.batches), scores_out=scores, mark=mark, progress=progress,
+            **source.of(at), policy=policy.value, force=force, merge=merge, upstream=upstream,
+            dry_run=dry_run, scores=dry_run and bool(at.batches), scores_out=scores, mark=mark,
+            progress=progress,
         )  # fmt: skip
     for batch, row in arrival.judgement.iterrows():
         output.print_line(_sentence(batch, row))
@@ -139,9 +163,7 @@ def forget(
     policy: Policy = Policies.frozen,
 ) -> None:
     """Remove a batch, as if it had never been added; reads no cells."""
-    from ..atlas import Atlas
-
-    at = Atlas.open(path)
+    at = _open(path)
     version = at.forget(_label(at, batch), policy=policy.value)
     output.print_line(f"forgot {batch}: version {version}")
     output.print_json(_state(at))
@@ -152,26 +174,25 @@ def apply(
     output: Output,
     *,
     path: At,
-    cells: Cells,
-    batch_key: BatchKey = None,
-    use_rep: UseRep = None,
+    source: Source,
     key_added: o.KeyAdded = None,
     result: o.Result,
-    labels: o.LabelsFile = None,
     cluster: o.Cluster,
 ) -> None:
     """Refine cells of batches that the atlas holds, with its current version."""
-    from ..atlas import Atlas
-
     with output.progress() as progress:
-        out = result.place(path=cells, labels=labels)
-        at = Atlas.open(path)
+        out = result.place(path=source.cells, labels=source.labels)
+        at = _open(path)
         at.apply_file(
-            cells, _keys(at, batch_key), use_rep=use_rep or _rep(at, cells), key_added=key_added, out=out,
-            labels=labels, cluster=cluster.address(), progress=progress,
-        )  # fmt: skip
-    output.print_line(f"wrote {out or cells}")
-    output.print_json(_state(at) | {"written": str(out or cells)})
+            **source.of(at),
+            key_added=key_added,
+            out=out,
+            cluster=cluster.address(),
+            progress=progress,
+        )
+    written = str(out or source.cells)
+    output.print_line(f"wrote {written}")
+    output.print_json(_state(at) | {"written": written})
 
 
 @command(atlas, "scbatchprox atlas log lung --json")
@@ -179,10 +200,9 @@ def log(output: o.NoQuiet, path: At) -> None:
     """Show all versions: action, batches added and removed, cells and date."""
     import pandas as pd
 
-    from ..atlas import Atlas
     from ..atlas.log import action
 
-    at = Atlas.open(path)
+    at = _open(path)
     table = at.log()
     actions = [action(row) for row in at.entries()]
     shown = pd.DataFrame({"action": actions}, index=table.index).assign(
@@ -204,9 +224,7 @@ def diff(
     b: Annotated[int, typer.Argument(metavar="B", help="Another version.")],
 ) -> None:
     """Show the changes from version A to version B: batches, parameters, and rows of the adapter."""
-    from ..atlas import Atlas
-
-    found = Atlas.open(path).diff(a, b)
+    found = _open(path).diff(a, b)
     output.print_line(f"added: {_names(found.added) or 'none'}")
     output.print_line(f"removed: {_names(found.removed) or 'none'}")
     for name, (old, new) in found.params.items():
@@ -227,28 +245,16 @@ def rollback(
     version: Annotated[int, typer.Argument(metavar="VERSION", help="The version to return to.")],
 ) -> None:
     """Return to an earlier version, by a new version with the same content; no version is lost."""
-    from ..atlas import Atlas
-
-    at = Atlas.open(path)
+    at = _open(path)
     number = at.rollback(version)
     output.print_line(f"version {number} is the same as version {version}")
     output.print_json(_state(at) | {"same_as": version})
 
 
-def _keys(at: Atlas, given: list[str] | None) -> list[str]:
-    keys = given or at.source.get("batch_key")
-    if not keys:
-        raise BadValue("Expected --batch-key, found none, and no file was added to the atlas yet.")
-    return list(keys)
+def _open(path: Path) -> Atlas:
+    from ..atlas import Atlas
 
-
-def _rep(at: Atlas, cells: Path) -> str | None:
-    """The embedding of the latest file, for a file of the same kind: names differ between kinds."""
-    from ..io.formats import kind_of
-
-    source = at.source
-    same = bool(source) and kind_of(source["name"]) == kind_of(cells)
-    return source["use_rep"] if same else None
+    return Atlas.open(path)
 
 
 def _label(at: Atlas, text: str) -> Any:
@@ -294,7 +300,7 @@ def _sentence(batch: Any, row: Any) -> str:
             sentence += f" {row['matched']:.0%} of its cells meet the atlas."
         sentence += f" Advice: {row['advice']}."
     if "far_cells" in row:
-        from ..atlas.judging import CELL_FAR
+        from ..atlas.scores import CELL_FAR
 
         share = row["far_cells"] / row["n_cells"]
         sentence += (

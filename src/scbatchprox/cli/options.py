@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..api.estimator import BatchProx
 
 __all__ = [
-    "Cluster", "Json", "Quiet", "Result", "Verbose",
+    "Cluster", "Json", "Quiet", "Result", "Source", "Verbose",
     "check_different", "files", "how", "method_flags", "model_of", "printing",
 ]  # fmt: skip
 
@@ -73,6 +73,18 @@ PopulationKey = Annotated[
     ),
 ]
 ModelOut = Annotated[Path | None, files("--model", help="Save the fitted model here.")]
+
+
+@dataclass
+class Source:
+    """The file with the cells, and what is read of it: parameters of the functions for files."""
+
+    path: In
+    batch_key: BatchKey
+    use_rep: UseRep = None
+    labels: LabelsFile = None
+    population_key: PopulationKey = None
+    keep: Keep = None
 
 
 @dataclass

@@ -16,17 +16,13 @@ __all__ = ["report"]
 
 def report(
     output: Output,
-    path: o.In,
-    batch_key: o.BatchKey,
+    *,
+    source: o.Source,
     out: Annotated[Path, o.files("--out", "-o", help="The report, an .html file.")],
     label_key: Annotated[
         str | None, o.files(help="Column with the type of each cell, for names and scores.")
     ] = None,
-    keep: o.Keep = None,
-    use_rep: o.UseRep = None,
     key_added: o.KeyAdded = None,
-    labels: o.LabelsFile = None,
-    population_key: o.PopulationKey = None,
     target: Annotated[
         str | None,
         o.how(
@@ -44,13 +40,14 @@ def report(
     seed: Annotated[int, o.how(help="Seed of the samples.")] = 0,
 ) -> None:
     """Write a report on what a refinement does to each batch; IN is not changed."""
-    o.check_different(path=path, labels=labels, out=out)
+    o.check_different(path=source.path, labels=source.labels, out=out)
+    given = dict(vars(source))
     with output.progress() as progress:
         from ..reporting.report import report as write
 
         write(
-            path, batch_key, label_key=label_key, keep=keep, use_rep=use_rep, key_added=key_added, out=out,
-            labels=labels, population_key=population_key, view=view.value, seed=seed, progress=progress,
+            given.pop("path"), **given, label_key=label_key, key_added=key_added, out=out,
+            view=view.value, seed=seed, progress=progress,
             call=shlex.join(["scbatchprox", *map(_name, sys.argv[1:])]),
             **({} if target is None else {"target": target}),
         )  # fmt: skip

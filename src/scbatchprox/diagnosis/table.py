@@ -43,6 +43,7 @@ from .verdict import (
     judge_batch,
     judge_kept,
     kept_warning,
+    mover_of,
     sentence,
     verdict_columns,
     verdicts_of,
@@ -51,8 +52,8 @@ from .verdict import (
 )
 
 __all__ = [
-    "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "mover_of",
-    "sample_sizes", "verdict_lines", "with_kept", "worst_first",
+    "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "sample_sizes",
+    "verdict_lines", "with_kept", "worst_first",
 ]  # fmt: skip
 
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
@@ -197,8 +198,8 @@ def diagnosis(
         )
         verdicts.append(verdict)
         said.append(sentence(verdict, row, mover=mover_of(rule, is_own)))
-    table = table.assign(**verdict_columns(verdicts), verdict=said)
-    return with_kept(table, kept_columns(keep or {}, cells, fit.adapter))
+    table = Diagnosis(table.assign(**verdict_columns(verdicts), verdict=said))
+    return with_kept(table, kept_columns(keep, cells, fit.adapter)) if keep else table
 
 
 def with_kept(table: pd.DataFrame, columns: list[Kept]) -> pd.DataFrame:
@@ -249,15 +250,6 @@ def _evidence(fit: Fit, some: Cells, seed: int) -> tuple[Evidence, bool]:
     if batches.size < 2:  # the others are not at hand
         return Evidence.of(batches, [Decision.ALONE] * batches.size), False
     return found_in(some, seed), False
-
-
-def mover_of(rule: TargetRule, is_own: bool = True) -> str | None:
-    """What moves batches without regard to the evidence."""
-    if not rule.registers:
-        return "target='moment'"
-    if not is_own:
-        return "this model"
-    return "force=True" if getattr(rule, "force", False) else None
 
 
 def _neighbours_kept(adapter: Adapter, some: MemoryCells) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,11 +26,13 @@ from .kept import MEASURES, Kept
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..core.target import TargetRule
+
 __all__ = [
     "COLUMNS", "CONFOUNDED", "DEFAULTS", "DIFFERENT", "FAR", "FAR_FACTOR", "FIRST", "LARGE_SCALE",
     "MIN_CELLS", "MIN_KEPT", "MUCH_REMOVED", "NEARNESS", "N_BATCHES", "VERY_FAR", "VERY_FAR_FACTOR",
     "Level", "Reason", "Verdict", "clauses", "composition_warning", "judge_arriving", "judge_batch",
-    "judge_kept", "judge_place", "kept_warning", "level_of", "place_sentence", "sentence",
+    "judge_kept", "judge_place", "kept_warning", "level_of", "mover_of", "place_sentence", "sentence",
     "verdict_columns", "verdicts_of", "why", "with_care",
 ]  # fmt: skip
 
@@ -153,7 +156,8 @@ def verdicts_of(table: pd.DataFrame) -> list[Verdict | None]:
     longest = sorted(names, key=len, reverse=True)
     name = re.compile(f"({'|'.join(map(re.escape, longest))})(?:, |$)")
     for row in table.to_dict("records"):
-        level = _level(row.get("level"), row.get("verdict"))
+        # A diagnosis that an earlier version wrote may have only sentences. No other code reads one.
+        level = level_of(row.get("level")) or level_of(str(row.get("verdict")).partition(": ")[0])
         named = name.findall(str(row.get("reasons", "")))
         reasons = tuple(Reason(of, row.get(of, np.nan), np.nan) for of in named)
         found.append(None if level is None else Verdict(level, reasons))
@@ -167,27 +171,11 @@ def level_of(text: Any) -> Level | None:
 
 def why(sentence: str) -> str:
     """Return the sentence of a table without its level."""
-    level, rest = _split(sentence)
-    return sentence if level is None else rest
-
-
-def _level(stored: Any, sentence: Any) -> Level | None:
-    # A diagnosis that an earlier version wrote may have only sentences. No other code reads one.
-    return level_of(stored) or _split(str(sentence))[0]
-
-
-def _split(sentence: str) -> tuple[Level | None, str]:
-    start, _, rest = sentence.partition(": ")
-    return level_of(start), rest
+    level, _, rest = sentence.partition(": ")
+    return sentence if level_of(level) is None else rest
 
 
 DEFAULTS = PopulationSettings()
-LEVELS = {
-    Decision.NO_EFFECT: Level.NO_EFFECT,
-    Decision.REMOVED: Level.REMOVED,
-    Decision.WEAK: Level.WEAK,
-    Decision.ALONE: Level.ALONE,
-}
 
 
 def judge_batch(
@@ -206,11 +194,12 @@ def judge_batch(
     """
     if n_batches < 2:
         return Verdict(Level.ALONE, (Reason(N_BATCHES, n_batches, 2),))
-    at = _Numbers(numbers)
+    at = defaultdict(lambda: math.nan, numbers)
     verdict = Verdict(Level.REMOVED)
     if decision is not None:
         reason = _reason(decision, at, settings, n_batches)
-        verdict = Verdict(LEVELS[decision], () if math.isnan(reason.value) else (reason,))
+        level = Level[Decision(decision).name]
+        verdict = Verdict(level, () if math.isnan(reason.value) else (reason,))
     beyond = {
         ("composition", DIFFERENT): by_moments and at["composition"] > DIFFERENT,
         ("scale_min", 1 / LARGE_SCALE): at["scale_min"] < 1 / LARGE_SCALE,
@@ -221,18 +210,8 @@ def judge_batch(
     return with_care(verdict, found, at["moved"])
 
 
-class _Numbers:
-    """Numbers by name; NaN is not known."""
-
-    def __init__(self, numbers: Mapping[str, Any]) -> None:
-        self.numbers = numbers
-
-    def __getitem__(self, name: str) -> float:
-        return float(self.numbers.get(name, np.nan))
-
-
 def _reason(
-    decision: Decision, at: _Numbers, settings: PopulationSettings, n_batches: int
+    decision: Decision, at: Mapping[str, float], settings: PopulationSettings, n_batches: int
 ) -> Reason:
     """Return the number that decided, with its limit."""
     own, agreement = at["evidence"], at["agreement"]
@@ -328,6 +307,15 @@ def clauses(
     """Return the reasons in words; numbers that belong together are in one clause."""
     found = (_clause(reason, verdict, numbers, others, mover) for reason in verdict.reasons)
     return list(dict.fromkeys(found))
+
+
+def mover_of(rule: TargetRule, is_own: bool = True) -> str | None:
+    """What moves batches without regard to the evidence."""
+    if not rule.registers:
+        return "target='moment'"
+    if not is_own:
+        return "this model"
+    return "force=True" if getattr(rule, "force", False) else None
 
 
 def place_sentence(verdict: Verdict | None, numbers: Mapping[str, Any]) -> str:

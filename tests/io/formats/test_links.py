@@ -12,7 +12,7 @@ from anndata.io import write_elem
 from anndata_files import make, read
 from command_line import run
 from scbatchprox import BatchProx, InputError, refine_file
-from scbatchprox.atlas.cells import write_scores
+from scbatchprox.atlas.scores import write_scores
 from scbatchprox.io.formats import open_cells
 
 SECRET = "of-another-patient"
