@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evidence_oracles as oracles
-from scbatchprox.targets.population import field, run
+from scbatchprox.targets.population import agreement, run
 from scbatchprox.targets.population.agreement import (
     CHOSEN,
     Strengths,
@@ -178,7 +178,7 @@ def test_the_smooth_field_is_that_of_least_squares(seed, kind, temperature, prio
         told = oracles.population_goals(world.y[b], world.v[b], W, own, all_sums, width)
         goal = np.array([one for one, _ in told])
         weight = np.array([part for _, part in told]) * n / n.sum() * P
-        length2 = field.LENGTH * world.unit
+        length2 = agreement.LENGTH * world.unit
         expected = oracles.field(world.x[b], goal, weight, world.v[b], length2, prior, damping)
         np.testing.assert_allclose(found[b, :P], expected, rtol=0, atol=1e-6)
         assert not found[b, P:].any()
@@ -191,7 +191,7 @@ def test_a_field_does_not_bring_neighbours_nearer(seed, kind, stretch):
     found = without_contraction(world.stack, world.padded(v, -2.0), world.unit)
     for b, (x, n) in enumerate(zip(world.x, world.n, strict=True)):
         about, moved = (
-            oracles.about_neighbours(z, x, n, field.LENGTH * world.unit) for z in (x, v[b])
+            oracles.about_neighbours(z, x, n, agreement.LENGTH * world.unit) for z in (x, v[b])
         )
         size = sum(m * a @ a for m, a in zip(n, about, strict=True))
         along = sum(m * a @ u for m, a, u in zip(n, about, moved, strict=True))
