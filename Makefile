@@ -13,7 +13,13 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PYTHON_3_13 ?= $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
   "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-.PHONY: help environments check-tools size demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser experiments-quick docs dist fuzz fuzz-quick clean
+# Many tests start Python: it need not compile the package and the tests again each time.
+unexport PYTHONDONTWRITEBYTECODE
+# Each process begins with a part of the tests in their order, so it seldom makes again what those of a file share.
+SPREAD := --dist worksteal
+ALL_CORES := -n auto --maxprocesses 8 $(SPREAD)
+
+.PHONY: help environments check-tools size demo test test-slow test-3.13 lint types format hooks bench test-heavy test-flower test-browser chromium experiments-quick docs dist fuzz fuzz-quick clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-18s %s\n", $$1, $$2}'
@@ -24,10 +30,10 @@ demo: $(VENV)/.report ## simulate, refine, score, and draw a picture: demo-outpu
 # What the tests get; those that need more are skipped.
 TEST_EXTRAS ?= test
 test: $(VENV)/.$(TEST_EXTRAS) ## run the tests, and the examples in docstrings
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m "not slow" $(TEST_PATHS)
+	$(BIN)/python -m pytest -q $(ALL_CORES) -m "not slow" $(TEST_PATHS)
 
 test-slow: $(VENV)/.test ## run the tests that kill, signal and lock whole processes, and the examples in README and docs
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m slow
+	$(BIN)/python -m pytest -q $(ALL_CORES) -m slow
 
 # What meets other packages, of which a newer Python has newer versions. The rest is numpy.
 PATHS_3_13 := $(addprefix tests/,api atlas cells evaluate interop io plots reporting upstream) src
@@ -54,31 +60,35 @@ bench: $(BENCH)/.done ## measure speed and memory, also against harmonypy and to
 	$(BENCH)/bin/python -m benchmarks
 
 test-heavy: $(BENCH)/.done ## run the tests of memory, and those that need torch, scvi-tools, scanpy, scib-metrics, rdkit, harmonypy or mudata
-	$(BENCH)/bin/python -m pytest -q -n auto --maxprocesses 8 -m "torch or bench or interop or scvi or memory"
+	$(BENCH)/bin/python -m pytest -q $(ALL_CORES) -m "torch or bench or interop or scvi or memory"
 
 # The demo without Flower is a part of `make test`.
 FLOWER_TESTS := tests/federated/flower tests/federated/test_demo.py \
   --deselect 'tests/federated/test_demo.py::test_three_sites_equal_one_place[folder]'
 test-flower: $(FLOWER)/.done ## run the tests of couriers, with processes of Flower
-	$(FLOWER)/bin/python -m pytest -q -n 2 --dist worksteal $(FLOWER_TESTS)
+	$(FLOWER)/bin/python -m pytest -q -n 2 $(SPREAD) $(FLOWER_TESTS)
 
-test-browser: $(VENV)/.browser ## run the tests of reports in Chromium, which is installed by apt-get if root runs this
+test-browser: $(VENV)/.browser chromium ## run the tests of reports in Chromium
+	$(BIN)/python -m pytest -q -n 2 $(SPREAD) -m browser tests/reporting
+
+chromium: ## find Chromium, or install it with apt-get, if root runs this
 	@command -v chromium || command -v google-chrome || { [ "$$(id -u)" = 0 ] && command -v apt-get && \
 	  apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null || \
 	  { echo "Expected Chromium to open reports in, found none; on Debian: apt-get install chromium"; exit 1; }
-	$(BIN)/python -m pytest -q -n 2 -m browser tests/reporting
 
 experiments-quick: $(BENCH)/.done ## run every experiment of the paper on small data: bench-output/
 	$(BENCH)/bin/python -m research --all --quick --out bench-output
 
 check-tools: $(VENV)/.test $(VENV)/.lint $(VENV)/.dist $(VENV)/.browser $(VENV)/.report ## install what the checks of code, packages and reports need
 
-environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the heavy tests, Flower and the site need
+environments: $(BENCH)/.done $(FLOWER)/.done $(DOCS)/.done ## install what the heavy tests, Flower, the site, Python 3.13 and the browser need
+	@[ -z "$(PYTHON_3_13)" ] || $(MAKE) VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)" .venv-3.13/.test,interop
+	@$(MAKE) chromium
 
 docs: $(DOCS)/.done ## build the site into docs/_build/html, and run its notebooks; needs no network
 	$(DOCS)/bin/python -m sphinx -W --keep-going -j auto -q -d docs/_build/doctrees docs docs/_build/html
 
-size: $(VENV)/.test ## print lines and modules of the package, its longest functions, and how many modules a call passes
+size: $(VENV)/.test ## print the size of the package, its longest functions, how many modules a call passes, and inner imports of tests
 	$(BIN)/python tools/size.py
 
 FUZZ_SECONDS ?= 600

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from scbatchprox.cells.memory import MemoryCells
+from scbatchprox.core.labels import Labels
+
 
 @dataclass
 class Cells:
@@ -29,6 +32,16 @@ def make_cells(rng, sizes, d, offset=0.0):
     spread = rng.uniform(0.3, 3.0, (len(sizes), d))
     center = rng.normal(0.0, 2.0, (len(sizes), d)) + offset
     return Cells(center[codes] + spread[codes] * rng.normal(size=(len(codes), d)), codes)
+
+
+def labels_of(values):
+    """One code per cell, as the library holds labels."""
+    return Labels.of(values, len(values))
+
+
+def in_memory(Z, batch):
+    """Cells as ``describe`` takes them."""
+    return MemoryCells(Z, Labels.of(batch, Z.shape[0]))
 
 
 @st.composite

@@ -5,7 +5,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated.sums import Totals
+from scbatchprox.federated import Totals
 
 
 class _Site:

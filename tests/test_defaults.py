@@ -5,14 +5,12 @@ import inspect
 import pytest
 
 from scbatchprox import BatchProx, refine
-from scbatchprox.cli.app import diagnose as diagnose_command
-from scbatchprox.cli.app import refine as refine_command
-from scbatchprox.cli.atlas import init
+from scbatchprox.cli import app, atlas
 
 SHARED = ("target", "rounds", "lambda_target", "mu", "lambda_id", "strength")
 
 
-@pytest.mark.parametrize("door", [refine, refine_command, init, diagnose_command])
+@pytest.mark.parametrize("door", [refine, app.refine, atlas.init, app.diagnose])
 def test_doors_agree_with_the_estimator(door):
     theirs = {name: p.default for name, p in inspect.signature(door).parameters.items()}
     ours = BatchProx().get_params()

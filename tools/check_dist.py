@@ -57,8 +57,11 @@ assert cells.obsm["X_pca_batchprox"].shape == cells.obsm["X_pca"].shape == (200,
 assert (cells.obsm["X_pca_batchprox"] != cells.obsm["X_pca"]).any()
 """
 
-#: Tests in the source package that read other files of the repository.
+#: Tests in the source package that read other files of the repository. Of the pages with examples one is
+#: enough: ``make test-slow`` runs all.
 TESTS = [
+    "-k",
+    "not examples or start",
     "tests/test_documents.py",
     "tests/io/test_version_0_1_0.py",
     "tests/targets/test_target.py",

@@ -1,6 +1,6 @@
-"""How large the package is, and how many of its modules a call passes: ``python tools/size.py``.
+"""How large the package is, how many of its modules a call passes, and how deep tests reach into it.
 
-``.ci/run`` shows it. A number above its limit is marked.
+``.ci/run`` shows what ``python tools/size.py`` prints. A number above its limit is marked.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SOURCE = Path(__file__).parents[1] / "src" / "scbatchprox"
-#: Lines and modules of the wheel, lines of a function, and modules that a call passes; at most.
-LINES, MODULES, FUNCTION, REFINE, ATLAS_ADD = 20_000, 170, 60, 30, 45
+ROOT = Path(__file__).parents[1]
+SOURCE, TESTS = ROOT / "src" / "scbatchprox", ROOT / "tests"
+#: Lines and modules of the wheel, lines of a function, modules that a call passes, and imports of tests from
+#: inner modules; at most.
+LINES, MODULES, FUNCTION, REFINE, ATLAS_ADD, INNER = 20_000, 170, 60, 30, 45, 150
 
 
 def main() -> None:
@@ -30,6 +32,7 @@ def main() -> None:
         ("functions over 60 lines", sum(n > FUNCTION for n, _ in long), 0),
         ("modules that refine passes", refined, REFINE),
         ("modules that atlas add passes", added, ATLAS_ADD),
+        ("inner imports of tests", sum(map(inner_imports, TESTS.rglob("*.py"))), INNER),
     ]
     for what, found, most in numbers:
         print(f"{what:30} {found:7,}  of {most:6,}{'  above' if found > most else ''}")
@@ -52,6 +55,17 @@ def functions(path: Path) -> Iterator[tuple[int, str]]:
             skipped = (first.end_lineno or 0) - first.lineno + 1 if docstring else 0
             n = (node.end_lineno or 0) - node.lineno + 1 - skipped
             yield n, f"{path.relative_to(SOURCE)}::{node.name}"
+
+
+def inner_imports(path: Path) -> int:
+    """How often a test imports from a module such as ``scbatchprox.core.labels``."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+    return sum(name.startswith("scbatchprox.") and name.count(".") > 1 for name in found)
 
 
 def walks() -> tuple[int, int]:

@@ -10,6 +10,7 @@ import pytest
 import scbatchprox.atlas
 import scbatchprox.evaluate
 import scbatchprox.upstream
+from data import labels_of
 from scbatchprox import (
     Adam,
     Atlas,
@@ -24,7 +25,6 @@ from scbatchprox import (
     diagnose,
     refine_file,
 )
-from scbatchprox.core.labels import Labels
 from scbatchprox.core.shown import Changed, Facts
 from scbatchprox.evaluate import Comparison
 from scbatchprox.evaluate.comparison import Scored
@@ -201,7 +201,7 @@ def test_comparisons(monkeypatch):
     index = pd.Index(["macro_f1", "ilisi"], name="score")
     scores = pd.DataFrame({f"X_{'long_name_' * 4}{i}": [0.8, 0.125 * i] for i in range(3)}, index)
     found = Comparison(scores, pd.DataFrame())
-    labels = Labels.of(["a", "b"], 2)
+    labels = labels_of(["a", "b"])
     for shown in (found, Scored(found, labels, labels, 10, 8)):
         assert "3 embeddings" in repr(shown)
         assert "2 scores" in repr(shown)

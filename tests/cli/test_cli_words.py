@@ -8,10 +8,9 @@ import warnings
 import pytest
 import typer
 
-from command_line import run
+from command_line import app, run
 from scbatchprox import errors
 from scbatchprox.api import files
-from scbatchprox.cli.app import app
 from scbatchprox.core.checks import warn_user
 from scbatchprox.errors import Advice, BadFile, BadKey, BadValue, MissingExtra, Parameter
 from test_architecture import modules

@@ -14,10 +14,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data import in_memory
 from scbatchprox import PopulationTarget, set_num_threads
 from scbatchprox.cells import file as stream
-from scbatchprox.cells.file import open_job
-from scbatchprox.cells.memory import MemoryCells
 from scbatchprox.cells.reading import LocalCells
 from scbatchprox.core.labels import Labels
 from scbatchprox.core.sampling import (
@@ -334,7 +333,7 @@ class TestOrderOfRows:
         return Z, codes, order
 
     def described(self, Z, codes):
-        return RULE.describe(MemoryCells(Z, Labels.of(codes, len(codes))))
+        return RULE.describe(in_memory(Z, codes))
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_in_memory(self, data, dtype):
@@ -359,7 +358,7 @@ class TestOrderOfRows:
         obs.index = obs.index.astype(str)
         adata = ad.AnnData(obs=obs, obsm={"X_pca": Z[order]})
         adata.write_h5ad(tmp_path / "cells.h5ad")
-        with open_job(tmp_path / "cells.h5ad", "batch", "X_pca", None, None, None) as job:
+        with stream.open_job(tmp_path / "cells.h5ad", "batch", "X_pca", None, None, None) as job:
             found = RULE.describe(LocalCells(job, silent))
         same(found, self.described(Z, codes))
 
@@ -373,7 +372,7 @@ class TestOrderOfRows:
 
     def test_another_seed_draws_others(self, data):
         Z, codes, _ = data
-        cells = MemoryCells(Z, Labels.of(codes, len(Z)))
+        cells = in_memory(Z, codes)
         most = looked_at(cells.labels.n)
         assert most.tolist() == [3000, 400, 30]
         one, again, two = (cells.sample(most, seed).of_batch(0) for seed in (0, 0, 1))
@@ -400,7 +399,7 @@ class TestPasses:
         obs = pd.DataFrame({"batch": pd.Categorical(["a", "b"] * 2500)})
         obs.index = obs.index.astype(str)
         ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "c.h5ad")
-        with open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job:
+        with stream.open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job:
             passes = self.read(job, monkeypatch)
             most = np.array([100, 2500])
             here = LocalCells(job, silent, most)
@@ -423,7 +422,7 @@ class TestPasses:
         obs.index = obs.index.astype(str)
         ad.AnnData(obs=obs, obsm={"X_pca": Z}).write_h5ad(tmp_path / "c.h5ad")
         with (
-            open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job,
+            stream.open_job(tmp_path / "c.h5ad", "batch", "X_pca", None, None, None) as job,
             pytest.raises(ValueError, match="row 333, column 2"),
         ):
             LocalCells(job, silent).sample(np.array([3, 3]))

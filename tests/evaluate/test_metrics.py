@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import silhouette_samples, silhouette_score
 
+from data import labels_of
 from labelled_cells import distances, f1_of, make_labelled, nearest
-from scbatchprox.core.labels import Labels
 from scbatchprox.errors import MissingExtra, NotFinite
 from scbatchprox.evaluate import scib, scores, silhouette
 from scbatchprox.evaluate.cells import Cells, sample
@@ -60,7 +60,7 @@ class TestSilhouettes:
         Z, labels, batch = make_labelled(rng, 120)
         labels[:3], batch[:3] = "z", ["x", "y", "z"]  # one cell in each batch
         labels[3:8], batch[3:8] = "w", "x"  # in one batch only
-        found = Silhouettes.of(Z, Labels.of(labels, 120), Labels.of(batch, 120))
+        found = Silhouettes.of(Z, labels_of(labels), labels_of(batch))
         np.testing.assert_allclose(found.types, silhouette_samples(Z, labels), atol=1e-12)
         np.testing.assert_allclose(found.batches, silhouette_samples(Z, batch), atol=1e-12)
         in_type = {}
@@ -71,7 +71,7 @@ class TestSilhouettes:
             in_type[t] = 1 - np.abs(expected).mean()
         assert np.isnan(found.batches_within_types[:8]).all()
         assert asw_batch(found) == pytest.approx(1 - np.abs(silhouette_samples(Z, batch)).mean())
-        types = Labels.of(labels, 120)
+        types = labels_of(labels)
         assert asw_batch_scib(found, types) == pytest.approx(np.mean(list(in_type.values())))
 
 
@@ -89,7 +89,7 @@ class TestConservation:
         both, one, other = same.all(1).sum(), same[:, 0].sum(), same[:, 1].sum()
         chance = one * other / len(pairs)
         ari = (both - chance) / ((one + other) / 2 - chance)
-        found = nmi_ari(Z, Labels.of(types, 100), seed=0)
+        found = nmi_ari(Z, labels_of(types), seed=0)
         assert found == pytest.approx((2 * mutual / sum(entropy), ari))
 
     def test_clustering_does_not_depend_on_the_seed(self, rng):
@@ -97,7 +97,7 @@ class TestConservation:
         types = np.repeat(np.arange(8), 50)
         Z = 20.0 * rng.normal(size=(8, 3))[types] + rng.normal(size=(400, 3))
         for seed in range(3):
-            assert nmi_ari(Z, Labels.of(types, 400), seed) == pytest.approx((1.0, 1.0))
+            assert nmi_ari(Z, labels_of(types), seed) == pytest.approx((1.0, 1.0))
 
     def isolated(self, Z, labels, batch):
         present = {t: len(set(batch[labels == t])) for t in set(labels)}
@@ -177,8 +177,8 @@ class TestMixing:
             r2.append(1 - (left**2).sum() / (pc**2).sum())
         expected = np.average(r2, weights=s[:4] ** 2)
         assert 0.05 < expected < 0.95
-        assert batch_variance(Z, Labels.of(batch, 120)) == pytest.approx(expected)
-        assert batch_variance(np.ones((120, 2)), Labels.of(batch, 120)) == 0.0
+        assert batch_variance(Z, labels_of(batch)) == pytest.approx(expected)
+        assert batch_variance(np.ones((120, 2)), labels_of(batch)) == 0.0
 
 
 class TestSample:
@@ -186,7 +186,7 @@ class TestSample:
         sizes = [1000, 400, 90, 3, 1]
         cell_type = rng.permutation(np.repeat(np.arange(5), sizes))
         batch = rng.integers(0, 2, cell_type.size)
-        labels = [Labels.of(x, cell_type.size) for x in (batch, cell_type)]
+        labels = [labels_of(x) for x in (batch, cell_type)]
         rows = sample(*labels, 150, seed=1)
         assert (np.diff(rows) > 0).all()
         for t in range(5):
@@ -198,7 +198,7 @@ class TestSample:
         assert not np.array_equal(rows, sample(*labels, 150, seed=2))
 
     def test_few_cells_are_all_taken(self):
-        labels = Labels.of(["a", "b"] * 10, 20)
+        labels = labels_of(["a", "b"] * 10)
         np.testing.assert_array_equal(sample(labels, labels, 20, seed=0), np.arange(20))
 
 

@@ -24,7 +24,7 @@ from federated_study import (
 from scbatchprox import BatchProx, Moments, Pooled
 from scbatchprox.errors import BadValue, InUse
 from scbatchprox.federated import WIDE, Folder, Message, Own, Waiting, refine_parameters
-from scbatchprox.federated.ledger import Answer
+from scbatchprox.federated.ledger import Answer, Ledger
 from scbatchprox.federated.messages import MAGIC, as_bytes
 
 FOUR = (*NAMES, "west")
@@ -98,8 +98,6 @@ def test_a_plan_with_other_members(tmp_path, moments):
 
 def entered(tmp_path, *answers):
     """Enter answers in a new ledger; the last one may be refused."""
-    from scbatchprox.federated.ledger import Ledger
-
     ledger = Ledger(tmp_path / "ledger")
     with ledger.held():
         for answer in answers:

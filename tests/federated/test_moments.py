@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data import make_cells
+from data import labels_of, make_cells
 from in_step import in_process
 from scbatchprox import BatchProx, Moments
-from scbatchprox.core.labels import Labels
 from scbatchprox.errors import BadValue
 from scbatchprox.federated import WIDE, Addends, Totals
 from scbatchprox.federated.fit import _of_site, pooled_moments, refine
@@ -41,7 +40,7 @@ def cells_of(study, offset):
 def own_of(c, site_of_batch, names, site):
     """The moments of a site, from its own cells and its own names alone."""
     mine = site_of_batch[c.codes] == site
-    labels = _of_site(Labels.of(names[c.codes][mine], int(mine.sum())), site)
+    labels = _of_site(labels_of(names[c.codes][mine]), site)
     return Moments.of(c.Z[mine], labels.batches[labels.codes])
 
 
@@ -91,7 +90,7 @@ def test_all_sites_have_the_moments_of_all_cells(study, offset):
 
 
 def test_one_name_at_two_sites_is_two_batches(rng):
-    labels = Labels.of(np.array([10, 9, 9, 100]), 4)
+    labels = labels_of(np.array([10, 9, 9, 100]))
     north, south = _of_site(labels, "north"), _of_site(labels, "south")
     assert not set(north.batches.tolist()) & set(south.batches.tolist())
     # Numbers are not sorted as text is: every cell keeps its own name.
@@ -101,7 +100,7 @@ def test_one_name_at_two_sites_is_two_batches(rng):
 
 def test_names_cannot_be_made_to_agree():
     """No site's name has a slash, so the first slash ends it."""
-    a = _of_site(Labels.of(np.array(["b/c"]), 1), "a")
+    a = _of_site(labels_of(np.array(["b/c"])), "a")
     assert a.batches.tolist() == ["a/b/c"]
     assert a.batches[0].split("/", 1) == ["a", "b/c"]
 

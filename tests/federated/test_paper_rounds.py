@@ -12,10 +12,9 @@ import pytest
 
 import oracles
 from adam_copies import client
-from data import make_cells
+from data import labels_of, make_cells
 from in_step import in_process
 from scbatchprox import Adam, BatchProx, Moments, MomentTarget, Pooled, Problem, Target, Weights
-from scbatchprox.core.labels import Labels
 from scbatchprox.core.solvers.adam import Own, hashed
 from scbatchprox.federated.fit import pooled_moments
 
@@ -150,7 +149,7 @@ def test_adam_clients_at_sites_are_the_adam_solver_bit_for_bit(rng, options):
     order, scale, shift = adam_rounds(sites, solver, weights)
     together = Moments.of(Z, labels)
     problem = Problem.of(together, MomentTarget()(together, sites[0].pooled), weights)
-    local = solver.solve(problem, ROUNDS, Z, Labels.of(labels, len(Z)))
+    local = solver.solve(problem, ROUNDS, Z, labels_of(labels))
     # The estimator keeps rows relative to the means: the same conversion for both.
     for found, expected in zip(
         problem.scale_shift(problem.rows(scale, shift)), (local.scale, local.shift), strict=True

@@ -5,10 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from data import in_memory
 from in_step import in_process
 from scbatchprox import BatchProx, Decision, Moments, PopulationSettings, PopulationTarget
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.labels import Labels
 from scbatchprox.federated import Fixed
 from scbatchprox.federated.fit import ROUND, refine
 from scbatchprox.targets.population.find import dissolved
@@ -49,7 +48,7 @@ def split(names, n_sites, seed=0):
 
 
 def described(Z, batch, target=DEFAULT, min_cells=20):
-    found = BatchProx(target=target).describe(MemoryCells(Z, Labels.of(batch, len(Z))))
+    found = BatchProx(target=target).describe(in_memory(Z, batch))
     return dissolved(found, min_cells)
 
 

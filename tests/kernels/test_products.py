@@ -9,12 +9,10 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
 import population_oracles as oracles
-from data import make_cells
+from data import labels_of, make_cells
 from scbatchprox import Adapter, BatchProx, Moments, set_num_threads
-from scbatchprox.core.labels import Labels
 from scbatchprox.core.moments import Anchors, group_moments
-from scbatchprox.kernels import blocks as _runs
-from scbatchprox.kernels.blocks import map_runs, sorted_rows
+from scbatchprox.kernels import blocks
 from scbatchprox.kernels.kmeans import kmeans, plus_plus
 
 
@@ -96,15 +94,15 @@ class TestRuns:
     def test_contain_every_row_once(self, seed, n_batches, n):
         rng = np.random.default_rng(seed)
         codes = rng.integers(0, n_batches, n).astype(np.int32)
-        order, start = sorted_rows(codes, n_batches)
+        order, start = blocks.sorted_rows(codes, n_batches)
         np.testing.assert_array_equal(order, np.argsort(codes, kind="stable"))
         np.testing.assert_array_equal(np.diff(start), np.bincount(codes, minlength=n_batches))
 
     @pytest.mark.parametrize("step", [7, 64, 10_000])
     def test_do_not_depend_on_threads(self, rng, monkeypatch, threads, step):
-        monkeypatch.setattr(_runs, "PART_ROWS", step)
-        monkeypatch.setattr(_runs, "ROWS_PER_BATCH", 1)
-        monkeypatch.setattr(_runs, "RUN_ROWS", 5)
+        monkeypatch.setattr(blocks, "PART_ROWS", step)
+        monkeypatch.setattr(blocks, "ROWS_PER_BATCH", 1)
+        monkeypatch.setattr(blocks, "RUN_ROWS", 5)
         codes = np.sort(rng.integers(0, 4, 300))
         codes[100:250] = rng.integers(0, 4, 150)
 
@@ -117,7 +115,7 @@ class TestRuns:
         results = []
         for n in (1, 4):
             threads(n)
-            results.append(list(map_runs(work, codes.astype(np.int32), 4)))
+            results.append(list(blocks.map_runs(work, codes.astype(np.int32), 4)))
         assert results[0] == results[1]
         assert sorted(row for _, rows in results[0] for row in rows) == list(range(300))
 
@@ -138,7 +136,7 @@ class TestMomentsOfAnchors:
     @pytest.mark.parametrize("offset", [0.0, 1e4, -1e8])
     def test_are_those_of_plain_loops(self, rng, dtype, offset):
         Z, codes = far_cells(rng, offset, dtype)
-        labels = Labels.of(codes, len(Z))
+        labels = labels_of(codes)
         anchors = anchors_of(Z, codes)
         result = anchors.moments(Z, labels)
         expected = oracles.moments_of(Z.astype(float), oracles.nearest_row(Z, codes, anchors))
@@ -158,7 +156,7 @@ class TestMomentsOfAnchors:
         near = rng.integers(0, 3, 500)
         Z = center[near] + 1e-4 * rng.normal(size=(500, 4))
         result = Anchors(np.array(["a"]), np.zeros(3, int), center).moments(
-            Z, Labels.of(["a"] * 500, 500)
+            Z, labels_of(["a"] * 500)
         )
         for k in range(3):
             gap = Z[near == k] - center[k]
@@ -169,7 +167,7 @@ class TestMomentsOfAnchors:
     def test_any_container_and_number_of_threads(self, rng, kind, dtype, threads):
         Z = rng.poisson(1.0, (9000, 5)).astype(dtype)
         codes = rng.integers(0, 3, 9000)
-        labels = Labels.of(codes, 9000)
+        labels = labels_of(codes)
         anchors = anchors_of(Z, codes)
         plain = anchors.moments(Z, labels)
         for n in (1, 2, 3, 8):
@@ -184,7 +182,7 @@ class TestMomentsOfAnchors:
         Z[7] = 1e200
         anchors = Anchors(np.array(["all"]), np.zeros(2, int), rng.normal(size=(2, 3)))
         with pytest.raises(ValueError, match="Expected values of moderate size"):
-            anchors.moments(Z, Labels.of(None, 50))
+            anchors.moments(Z, labels_of(["all"] * 50))
 
 
 class TestMomentsOfGroups:
@@ -192,7 +190,7 @@ class TestMomentsOfGroups:
     def test_are_those_of_the_compiled_loops(self, seed, groups, offset):
         rng = np.random.default_rng(seed)
         Z = offset + rng.normal(size=(200, 3))
-        labels = Labels.of(rng.integers(0, groups, 200), 200)
+        labels = labels_of(rng.integers(0, groups, 200))
         one, two = group_moments(Z, labels), Moments.of(Z, labels)
         np.testing.assert_array_equal(one.batches, two.batches)
         np.testing.assert_array_equal(one.n, two.n)
@@ -205,7 +203,7 @@ class TestMomentsOfGroups:
         results = []
         for n in (1, 3):
             threads(n)
-            results.append(group_moments(Z, Labels.of(codes, 60_000)))
+            results.append(group_moments(Z, labels_of(codes)))
         two = Moments.of(Z, codes)
         for one in results:
             np.testing.assert_array_equal(one.mean, results[0].mean)

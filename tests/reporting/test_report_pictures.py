@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
+from data import labels_of
 from report_cells import make_cells
-from scbatchprox.core.labels import Labels
 from scbatchprox.reporting.contents import Drawn, chosen_rows, chosen_view, placed
 from scbatchprox.reporting.pictures import COLOURS, looks, scatter
 
 
 def test_small_batches_are_seen():
-    labels = Labels.of(np.repeat(["big", "small", "tiny"], [100_000, 500, 7]), 100_507)
+    labels = labels_of(np.repeat(["big", "small", "tiny"], [100_000, 500, 7]))
     rows = chosen_rows(labels, 3000)
     n = np.bincount(labels.codes[rows])
     assert n[2] == 7
@@ -18,12 +18,12 @@ def test_small_batches_are_seen():
 
 
 def test_few_cells_are_all_drawn():
-    labels = Labels.of(list("aabbb"), 5)
+    labels = labels_of(list("aabbb"))
     np.testing.assert_array_equal(chosen_rows(labels, 10), np.arange(5))
 
 
 def test_more_batches_than_points_give_one_cell_each():
-    labels = Labels.of(np.repeat(np.arange(50), 4), 200)
+    labels = labels_of(np.repeat(np.arange(50), 4))
     assert set(labels.codes[chosen_rows(labels, 20)]) == set(range(50))
 
 
@@ -51,7 +51,7 @@ def test_stored_umaps_are_preferred():
 def drawn(n=50):
     cells = make_cells(n)
     Z = cells.obsm["X_pca"].astype(float)
-    batch, kind = (Labels.of(cells.obs[name], n) for name in ("batch", "type"))
+    batch, kind = (labels_of(cells.obs[name]) for name in ("batch", "type"))
     return Drawn(Z[:, :2], Z[:, 2:4], batch, kind, np.arange(n) / n, "test")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import oracles
 from adam_copies import averaged
-from data import make_cells
+from data import labels_of, make_cells
 from scbatchprox import (
     Adam,
     BatchProx,
@@ -19,7 +19,6 @@ from scbatchprox import (
     refine_file,
     set_num_threads,
 )
-from scbatchprox.core.labels import Labels
 from scbatchprox.core.solvers import adam
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected batches of cells")
@@ -191,7 +190,7 @@ class TestOneCopyForAllClients:
         moments = Moments.of(c.Z, c.codes)
         problem = Problem.of(moments, MomentTarget()(moments), weights)
         solver = Adam(batch_size=batch_size, local_epochs=2, seed=seed)
-        found = solver.solve(problem, 3, c.Z, Labels.of(c.codes, len(c.Z)))
+        found = solver.solve(problem, 3, c.Z, labels_of(c.codes))
         rows = problem.rows(*averaged(solver, problem, 3, c.Z, c.codes))
         np.testing.assert_array_equal([found.scale, found.shift], problem.scale_shift(rows))
 
@@ -240,7 +239,7 @@ class TestProgress:
         c = make_cells(rng, [30, 20], 3)
         seen = []
         model = BatchProx(target="moment", solver="adam", rounds=2)
-        labels = Labels.of(c.codes, len(c.Z))
+        labels = labels_of(c.codes)
         cells = (c.Z, labels, lambda *report: seen.append(report))
         model.fit_moments(Moments.of(c.Z, c.codes), cells)
         assert seen == [("rounds", 1, 2), ("rounds", 2, 2)]

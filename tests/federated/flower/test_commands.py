@@ -6,9 +6,8 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from typer.testing import CliRunner
 
-from scbatchprox.cli.app import app
+import command_line
 from scbatchprox.federated.flower import programs, runs
 
 needs_flower = [
@@ -25,9 +24,7 @@ def pretended(monkeypatch):
 
 
 def run(*arguments, code=2):
-    result = CliRunner().invoke(app, ["federated", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return " ".join(result.output.split())
+    return " ".join(command_line.run("federated", *arguments, code=code).output.split())
 
 
 @pytest.mark.usefixtures("pretended")

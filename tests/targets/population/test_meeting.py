@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evidence_oracles as oracles
-from scbatchprox.targets.population import agreement, run
+from scbatchprox import PopulationSettings
+from scbatchprox.targets.population import run
 from scbatchprox.targets.population.agreement import (
     CHOSEN,
+    LENGTH,
     Strengths,
     shift_agreement,
     smooth_agreement,
@@ -23,8 +25,6 @@ from scbatchprox.targets.population.meeting import (
     Sums,
     composition,
 )
-from scbatchprox.targets.population.run import Run
-from scbatchprox.targets.population.settings import PopulationSettings
 
 SEEDS = st.integers(0, 10_000)
 KINDS = st.sampled_from(["spread", "coincide", "apart"])
@@ -178,7 +178,7 @@ def test_the_smooth_field_is_that_of_least_squares(seed, kind, temperature, prio
         told = oracles.population_goals(world.y[b], world.v[b], W, own, all_sums, width)
         goal = np.array([one for one, _ in told])
         weight = np.array([part for _, part in told]) * n / n.sum() * P
-        length2 = agreement.LENGTH * world.unit
+        length2 = LENGTH * world.unit
         expected = oracles.field(world.x[b], goal, weight, world.v[b], length2, prior, damping)
         np.testing.assert_allclose(found[b, :P], expected, rtol=0, atol=1e-6)
         assert not found[b, P:].any()
@@ -190,9 +190,7 @@ def test_a_field_does_not_bring_neighbours_nearer(seed, kind, stretch):
     v = [v + stretch * x for v, x in zip(world.v, world.x, strict=True)]
     found = without_contraction(world.stack, world.padded(v, -2.0), world.unit)
     for b, (x, n) in enumerate(zip(world.x, world.n, strict=True)):
-        about, moved = (
-            oracles.about_neighbours(z, x, n, agreement.LENGTH * world.unit) for z in (x, v[b])
-        )
+        about, moved = (oracles.about_neighbours(z, x, n, LENGTH * world.unit) for z in (x, v[b]))
         size = sum(m * a @ a for m, a in zip(n, about, strict=True))
         along = sum(m * a @ u for m, a, u in zip(n, about, moved, strict=True))
         part = along / size if size > 1e-9 else 0.0
@@ -267,7 +265,7 @@ def test_centres_are_seeded_by_principal_axes(seed, kind):
     batches = Batches(X, n, start, Everyone(float(n.sum()), 6.0, 1.0))
     assert sorted(np.concatenate(batches.members).tolist()) == list(range(6))
     settings = PopulationSettings(centre_cells=50, few_centres=5, most_centres=12)
-    one = Run(batches, settings, Strengths(0.2, 0.2))
+    one = run.Run(batches, settings, Strengths(0.2, 0.2))
     one.active = np.array([True, False, True, True, True, True])
     on = one.active[np.repeat(np.arange(6), sizes)]
     K = int(np.clip(n[on].sum() / 50, 5, 12))

@@ -4,10 +4,9 @@ import anndata as ad
 import numpy as np
 import pytest
 
+from data import in_memory
 from population_models import BOTH, assert_bits, assert_same, grown, some_of, write_h5ad
 from scbatchprox import Atlas, BatchProx, Moments
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.labels import Labels
 
 
 class TestAtlas:
@@ -72,7 +71,7 @@ class TestAtlas:
     def test_populations_are_enough(self, near, tmp_path):
         """What a site sends instead of cells."""
         Z, batch = some_of(near, "a", "b")
-        summary = BatchProx(target="population").describe(MemoryCells(Z, Labels.of(batch, len(Z))))
+        summary = BatchProx(target="population").describe(in_memory(Z, batch))
         atlas = Atlas.create(tmp_path / "atlas", target="population")
         atlas.add(summary)
         assert_bits(atlas.model, grown(near, "population", ["a", "b"]))

@@ -8,8 +8,7 @@ import pytest
 
 import population_oracles as oracles
 from population_models import BOTH, assert_bits, assert_same, grown, parts, rows_of, some_of
-from scbatchprox import Adapter, BatchProx, Moments, PopulationTarget
-from scbatchprox.targets.population.settings import PopulationSettings
+from scbatchprox import Adapter, BatchProx, Moments, PopulationSettings, PopulationTarget
 
 
 @BOTH

@@ -1,21 +1,17 @@
 """The population target for files, Dask arrays, AnnData, the command line and federated sites."""
 
-import json
-
 import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from anndata.io import write_elem
-from typer.testing import CliRunner
 
+from command_line import answer, run
+from data import in_memory
 from population_models import BOTH, assert_same, grown, refined, some_of
 from scbatchprox import BatchProx, PopulationTarget, refine, refine_file
 from scbatchprox.cells import file as stream
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.cli.app import app
-from scbatchprox.core.labels import Labels
 
 
 class TestInterfaces:
@@ -169,11 +165,6 @@ class TestInterfaces:
         path, out, model = (tmp_path / name for name in ("x.h5ad", "y.h5ad", "m.safetensors"))
         adata.write_h5ad(path)
 
-        def run(*arguments, code=0):
-            result = CliRunner().invoke(app, [str(a) for a in arguments])
-            assert result.exit_code == code, result.output
-            return result.output
-
         refine_it = ["refine", path, "--batch-key", "batch", "--target", "population"]
         run(*refine_it, "--population-key", "leiden", "--out", out, "--model", model)
         np.testing.assert_allclose(
@@ -185,9 +176,9 @@ class TestInterfaces:
             refined(Z, batch, leiden),
             atol=1e-9,
         )
-        facts = json.loads(run("inspect", model, "--json"))
+        facts = answer("inspect", model)
         assert facts["batches"] == list("abcde")
-        said = run("inverse", out, "--model", model, "--out", tmp_path / "w.h5ad", code=2)
+        said = run("inverse", out, "--model", model, "--out", tmp_path / "w.h5ad", code=2).output
         assert "a row per population" in " ".join(said.split())
         assert not (tmp_path / "w.h5ad").exists()
         run(*refine_it, "--per-batch", "--seed", "3", "--out", out)
@@ -217,7 +208,7 @@ class TestInterfaces:
         for b in range(5):
             Z, codes = some_of(grow, b)
             blank = BatchProx(target="population")
-            sites.append(blank.describe(MemoryCells(Z, Labels.of(codes, len(Z)))))
+            sites.append(blank.describe(in_memory(Z, codes)))
         merged = sites[3]
         for other in (0, 4, 1, 2):
             merged = merged.merge(sites[other])

@@ -6,9 +6,15 @@ from sklearn.base import clone
 
 from data import make_cells
 from population_models import BOTH, assert_same, grown, parts, refined, some_of
-from scbatchprox import BatchProx, InputError, Moments, MomentTarget, PopulationTarget
-from scbatchprox.core.target import Weights
-from scbatchprox.targets.population.settings import PopulationSettings
+from scbatchprox import (
+    BatchProx,
+    InputError,
+    Moments,
+    MomentTarget,
+    PopulationSettings,
+    PopulationTarget,
+    Weights,
+)
 
 
 class TestOptions:

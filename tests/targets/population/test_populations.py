@@ -10,27 +10,24 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 import population_oracles as oracles
-from data import cells, make_cells
-from scbatchprox import Moments, PopulationTarget
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.labels import Labels
+from data import cells, in_memory, labels_of, make_cells
+from scbatchprox import Moments, PopulationSettings, PopulationTarget
 from scbatchprox.core.moments import Anchors
 from scbatchprox.kernels.kmeans import kmeans
 from scbatchprox.targets.population.find import anchors_for
-from scbatchprox.targets.population.settings import PopulationSettings
 
 RULE = PopulationTarget()
 
 
 def described(Z, batch, population=None, known=None):
-    labels = Labels.of(batch, Z.shape[0])
-    given = None if population is None else Labels.of(population, Z.shape[0])
-    return RULE.describe(MemoryCells(Z, labels), known, given)
+    labels = labels_of(batch)
+    given = None if population is None else labels_of(population)
+    return RULE.describe(in_memory(Z, labels), known, given)
 
 
 def found(Z, batch, seed=0, **options):
-    labels = Labels.of(batch, Z.shape[0])
-    return anchors_for(labels, MemoryCells(Z, labels).sample, seed, **options)
+    labels = labels_of(batch)
+    return anchors_for(labels, in_memory(Z, labels).sample, seed, **options)
 
 
 def anchors_of(moments):
@@ -102,7 +99,7 @@ class TestAnchors:
 
     def test_their_number_is_a_setting(self, rng):
         Z, batch = rng.normal(size=(120, 3)), ["a"] * 120
-        cells = MemoryCells(Z, Labels.of(batch, 120))
+        cells = in_memory(Z, batch)
         for options, wanted in [
             ({"cells": 30, "most": 12}, 4),
             ({"cells": 30, "most": 21}, 7),
@@ -149,8 +146,8 @@ class TestAnchors:
     def test_are_found_for_new_batches_and_kept_for_known_ones(self, rng):
         c = make_cells(rng, [70, 90, 9, 333], 5)
         known = described(*(x[np.isin(c.codes, [1, 3])] for x in (c.Z, c.codes)))
-        labels = Labels.of(c.codes, len(c.Z))
-        both = anchors_for(labels, MemoryCells(c.Z, labels).sample, 0, anchors_of(known))
+        labels = labels_of(c.codes)
+        both = anchors_for(labels, in_memory(c.Z, labels).sample, 0, anchors_of(known))
         whole = found(c.Z, c.codes)
         assert both.batches.tolist() == [0, 1, 2, 3]
         for b in (1, 3):

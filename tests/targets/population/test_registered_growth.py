@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from registered_cells import cells
-from scbatchprox import BatchProx, PopulationTarget
-from scbatchprox.targets.population.settings import PopulationSettings
+from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 
 NAMES = np.array(list("abcdef"))
 TYPES = [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [1, 2, 3, 5], [0, 3], [6, 7, 8]]

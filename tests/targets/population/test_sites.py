@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import population_oracles as oracles
+from data import in_memory
 from in_step import in_step
 from scbatchprox import BatchProx
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.labels import Labels
 
 
 def at_sites(own, pooled, **options):
@@ -27,7 +26,7 @@ def test_sites_find_what_one_process_finds(split, size, options):
     types = [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [5, 6, 7]]
     shifts = [oracles.direction(rng, 8, size) for _ in types]
     Z, batch, _ = oracles.typed_cells(rng, types, shifts, n=60, d=8, sep=8.0)
-    moments = BatchProx().describe(MemoryCells(Z, Labels.of(batch, len(Z))))
+    moments = BatchProx().describe(in_memory(Z, batch))
     whole = BatchProx(**options).fit_moments(moments)
     pooled = moments.by_batch.pooled()
     for names, model in zip(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import population_oracles as oracles
+from data import in_memory, labels_of
 from scbatchprox import BatchProx
-from scbatchprox.cells.memory import MemoryCells
-from scbatchprox.core.labels import Labels
 from scbatchprox.targets.population.find import anchors_for
 
 DATA = Path(os.environ.get("SCBATCHPROX_DATA", "/nowhere"))
@@ -111,11 +110,11 @@ def test_turns_of_batches_that_are_sampled(large, again):
 def test_populations_turn(seed):
     """k-means must not leave it to rounding which of two centres is the nearest to a cell."""
     Z, batch = simulated("shared", 1_500, seed)
-    labels = Labels.of(batch, len(Z))
-    expected = anchors_for(labels, MemoryCells(Z, labels).sample).center
+    labels = labels_of(batch)
+    expected = anchors_for(labels, in_memory(Z, labels).sample).center
     for again in (1, 2):
         Q = np.linalg.qr(np.random.default_rng(again).normal(size=(8, 8)))[0]
-        found = anchors_for(labels, MemoryCells(Z @ Q, labels).sample).center
+        found = anchors_for(labels, in_memory(Z @ Q, labels).sample).center
         np.testing.assert_allclose(found @ Q.T, expected, rtol=0, atol=1e-5)
 
 
