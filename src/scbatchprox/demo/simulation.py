@@ -22,6 +22,8 @@ strength :math:`s` scales both: at :math:`s = 0` the batches have the same distr
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
@@ -121,21 +123,12 @@ def simulate(
         blocks.append(sample_counts(library, profile, dispersion, stream))
 
     order = rng.permutation(table.n_cells)
-    # In the same row-major order in which the groups were drawn.
-    group = np.repeat(np.arange(table.counts.size), table.counts.ravel())[order]
     counts = sp.vstack(blocks, format="csr")[order]
-    obs = pd.DataFrame(
-        {
-            "batch": _categorical(group // n_types, table.batches),
-            "cell_type": _categorical(group % n_types, table.cell_types),
-            "library_size": np.concatenate(libraries)[order],
-        },
-        index=pd.Index([f"cell{i}" for i in range(table.n_cells)]),
-    )
     var = pd.DataFrame(
         {"baseline": softmax(baseline), "dispersion": dispersion},
         index=pd.Index([f"gene{g}" for g in range(n_genes)]),
     )
+    obs = _cells(table, np.concatenate(libraries), order)
     adata = AnnData(X=counts, obs=obs, var=var)
     adata.obsm["X_pca"] = pca_scores(counts, n_components)
     adata.uns["simulation"] = {
@@ -148,6 +141,20 @@ def simulate(
         "seed": seed,
     }
     return adata
+
+
+def _cells(table: Composition, library: NDArray[np.float64], order: Any) -> pd.DataFrame:
+    """The table of the cells: drawn group by group, row by row of the composition, then put in ``order``."""
+    group = np.repeat(np.arange(table.counts.size), table.counts.ravel())[order]
+    batch, cell_type = np.divmod(group, len(table.cell_types))
+    return pd.DataFrame(
+        {
+            "batch": _categorical(batch, table.batches),
+            "cell_type": _categorical(cell_type, table.cell_types),
+            "library_size": library[order],
+        },
+        index=pd.Index([f"cell{i}" for i in range(table.n_cells)]),
+    )
 
 
 def type_programmes(n_types: int, n_genes: int, rng: np.random.Generator) -> NDArray[np.float64]:
