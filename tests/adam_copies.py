@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scbatchprox.core.solvers.adam import Own, _adam_steps, _mini_batch_means, hashed
+from scbatchprox.core.solvers.adam import ClientCells, _adam_steps, _mini_batch_means, hashed
 
 
 def client(solver, problem, b, t, Z, own, scale, shift):
@@ -24,7 +24,7 @@ def client(solver, problem, b, t, Z, own, scale, shift):
 
 def averaged(solver, problem, rounds, Z, codes):
     """Scale and shift after some rounds, with a copy for each client."""
-    own = [Own.of(hashed(Z), np.flatnonzero(codes == b)) for b in range(len(problem.mean))]
+    own = [ClientCells.of(hashed(Z), np.flatnonzero(codes == b)) for b in range(len(problem.mean))]
     theta = np.stack([np.ones_like(problem.mean), np.zeros_like(problem.mean)])
     for t in range(rounds):
         total = np.zeros_like(theta)

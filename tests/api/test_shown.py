@@ -25,7 +25,7 @@ from scbatchprox import (
     diagnose,
     refine_file,
 )
-from scbatchprox.core.shown import Changed, Facts
+from scbatchprox.core.shown import Changed, PrintsFacts
 from scbatchprox.evaluate import Comparison
 from scbatchprox.evaluate.comparison import Scored
 from scbatchprox.upstream import PCAUpstream
@@ -219,7 +219,7 @@ def test_no_public_object_prints_its_fields():
         for name in module.__all__:
             thing = getattr(module, name)
             if isinstance(thing, type) and is_dataclass(thing) and thing not in PRINTED:
-                assert issubclass(thing, Facts | Changed), name
+                assert issubclass(thing, PrintsFacts | Changed), name
 
 
 class TestDiagnosis:

@@ -13,7 +13,7 @@ import command_line
 from scbatchprox import refine
 from scbatchprox.errors import MissingExtra
 from scbatchprox.evaluate import compare, ilisi, macro_f1, scib_scores, silhouette
-from scbatchprox.evaluate.cells import Cells, sample
+from scbatchprox.evaluate.cells import ScoredCells, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*zarr")
 N = 150
@@ -129,7 +129,7 @@ def test_fast_reads_a_sample(path, adata, monkeypatch):
     answer = json.loads(scored(path, "--json", "--profile", "fast", "--runs", 1).stdout)
     labelled = np.flatnonzero(adata.obs["type"].notna())
     obs = adata.obs.iloc[labelled]
-    cells = Cells.of(adata.obsm["X_pca"][labelled], obs["sample"], obs["type"].astype(str))
+    cells = ScoredCells.of(adata.obsm["X_pca"][labelled], obs["sample"], obs["type"].astype(str))
     rows = labelled[sample(cells.batch, cells.cell_type, 100, seed=0)]
     found = expected(adata, rows, runs=1)
     assert answer["n_cells"] == rows.size < 110

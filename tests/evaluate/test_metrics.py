@@ -16,7 +16,7 @@ from data import labels_of
 from labelled_cells import distances, f1_of, make_labelled, nearest
 from scbatchprox.errors import MissingExtra, NotFinite
 from scbatchprox.evaluate import scib, scores, silhouette
-from scbatchprox.evaluate.cells import Cells, sample
+from scbatchprox.evaluate.cells import ScoredCells, sample
 from scbatchprox.evaluate.clusters import Silhouettes, isolated_f1, nmi_ari
 from scbatchprox.evaluate.mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
@@ -117,17 +117,17 @@ class TestConservation:
         labels[:rare], batch[:rare] = "only in x", "x"
         labels[rare : rare + 30], batch[rare : rare + 30] = "only in y", "y"
         Z[:rare] += 1.2
-        cells = Cells.of(Z, batch, labels)
+        cells = ScoredCells.of(Z, batch, labels)
         score = isolated_f1(Neighbours.of(Z, 89).indices, cells.cell_type, cells.batch)
         assert score == pytest.approx(self.isolated(Z, labels, batch))
         Z[:rare] = 100 + rng.normal(size=(rare, 4))
         Z[rare : rare + 30] = -100 + rng.normal(size=(30, 4))
-        cells = Cells.of(Z, batch, labels)
+        cells = ScoredCells.of(Z, batch, labels)
         assert isolated_f1(Neighbours.of(Z, 89).indices, cells.cell_type, cells.batch) == 1.0
 
     def test_all_types_are_isolated_if_none_is(self, rng):
         Z, labels, batch = make_labelled(rng, 150, apart=1.0)
-        cells = Cells.of(Z, batch, labels)
+        cells = ScoredCells.of(Z, batch, labels)
         score = isolated_f1(Neighbours.of(Z, 20).indices, cells.cell_type, cells.batch)
         assert score == pytest.approx(self.isolated(Z, labels, batch))
 
@@ -150,19 +150,21 @@ class TestMixing:
                 for cell in around
             ]
             accepted[t] = np.mean(np.array(p) >= 0.05)
-        score = kbet(Cells.of(Z, batch, labels))
+        score = kbet(ScoredCells.of(Z, batch, labels))
         assert 0.05 < score < 0.95
         assert score == pytest.approx(np.mean(list(accepted.values())))
 
     def test_kbet_of_mixed_and_separate_batches(self, rng):
         _, labels, batch = make_labelled(rng, 300)
         Z = rng.normal(size=(300, 3))
-        assert kbet(Cells.of(Z, batch, labels)) > 0.9
+        assert kbet(ScoredCells.of(Z, batch, labels)) > 0.9
         apart = 50.0 * (batch[:, None] == np.array(list("xyz")))
-        assert kbet(Cells.of(Z + apart, batch, labels)) == 0.0
+        assert kbet(ScoredCells.of(Z + apart, batch, labels)) == 0.0
 
     def test_kbet_without_a_type_to_test(self, rng):
-        assert np.isnan(kbet(Cells.of(rng.normal(size=(30, 2)), ["x", "y"] * 15, ["a", "b"] * 15)))
+        assert np.isnan(
+            kbet(ScoredCells.of(rng.normal(size=(30, 2)), ["x", "y"] * 15, ["a", "b"] * 15))
+        )
 
     def test_variance_is_that_of_principal_components(self, rng):
         Z, _, batch = make_labelled(rng, 120)

@@ -18,7 +18,7 @@ from scbatchprox.evaluate import (
     silhouette,
 )
 from scbatchprox.evaluate import scib_scores as module
-from scbatchprox.evaluate.cells import Cells, sample
+from scbatchprox.evaluate.cells import ScoredCells, sample
 from scbatchprox.evaluate.mixing import kbet
 
 pytestmark = pytest.mark.bench
@@ -146,7 +146,7 @@ class TestAgainstTheLibrary:
             near = library.nearest_neighbors.NeighborsResults(indices=indices, distances=lengths)
             accepted.append(library.kbet(near, batch[at])[0])
         assert 0.0 < np.mean(accepted) < 1.0
-        assert kbet(Cells.of(*cells)) == pytest.approx(np.mean(accepted))
+        assert kbet(ScoredCells.of(*cells)) == pytest.approx(np.mean(accepted))
 
     def test_lisi_and_graph_equal_the_librarys(self, cells):
         """The library searches neighbours itself, approximately."""
@@ -223,7 +223,7 @@ def test_containers_and_precision_do_not_matter(cells):
 def test_fast_is_full_on_a_sample(cells, rng, monkeypatch):
     monkeypatch.setattr(module, "FAST_CELLS", 100)
     Z, batch, cell_type = cells
-    whole = Cells.of(*cells)
+    whole = ScoredCells.of(*cells)
     rows = sample(whole.batch, whole.cell_type, 100, seed=3)
     assert 100 <= rows.size < 110
     before = Z + rng.normal(size=Z.shape)

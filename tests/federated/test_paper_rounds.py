@@ -15,7 +15,7 @@ from adam_copies import client
 from data import labels_of, make_cells
 from in_step import in_process
 from scbatchprox import Adam, BatchProx, Moments, MomentTarget, Pooled, Problem, Target, Weights
-from scbatchprox.core.solvers.adam import Own, hashed
+from scbatchprox.core.solvers.adam import ClientCells, hashed
 from scbatchprox.federated.fit import pooled_moments
 
 SIZES = [(300, 41), (257,), (60, 33, 20), (90,)]
@@ -134,7 +134,7 @@ def adam_rounds(sites, solver, weights):
         for at, batch in enumerate(order):  # copies are added in the order of the names
             site = home[batch]
             problem = problems[id(site)]
-            own = Own.of(hashed(site.Z), np.flatnonzero(site.labels == batch))
+            own = ClientCells.of(hashed(site.Z), np.flatnonzero(site.labels == batch))
             total += problem.share[at] * client(solver, problem, at, t, site.Z, own, scale, shift)
         scale, shift = total
     return order, scale, shift

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from scbatchprox.diagnosis import Level
-from scbatchprox.reporting.contents import Drawn, Facts, Scores
+from scbatchprox.reporting.contents import Contents, Drawn, Scores
 from scbatchprox.reporting.page import batch_table, composition, verdict
 
 SAFE = f"{Level.REMOVED}: its centres agree on a displacement (8.10)"
@@ -14,7 +14,7 @@ def facts_of(*verdicts, kept=None, scores=None, **columns):
     table = pd.DataFrame(
         {"n_cells": 10, "moved": 0.1, "matched": 1.0, "verdict": verdicts, **columns}, index=names
     )
-    return Facts(
+    return Contents(
         "cells.h5ad", 100, 5, "X_pca", "X_pca_batchprox", False, None, "batch", "type", table,
         Drawn(None, None, None, None, None, ""), pd.DataFrame(), "type", kept or {},
         None if scores is None else Scores(scores, 100),

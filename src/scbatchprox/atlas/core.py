@@ -34,7 +34,7 @@ from ..targets.method import solver_of
 from ..upstream import Upstream
 from ..upstream.on_disk import recorded
 from . import folder
-from .folder import Counts, Entry, Record, check_upstream, fingerprint
+from .folder import AtlasList, Counts, Entry, check_upstream, fingerprint
 from .judging import (
     Arrival,
     after_adding,
@@ -114,7 +114,7 @@ class Atlas:
                 "Expected a solver that needs only moments (", Parameter("solver='exact'"),
                 f"), found {blank.solver!r}, which needs cells, and the atlas holds none.",
             )  # fmt: skip
-        record = Record(
+        record = AtlasList(
             params_as_json(blank.get_params(deep=False)),
             None if upstream is None else fingerprint(upstream),
             (),

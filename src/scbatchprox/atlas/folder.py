@@ -35,9 +35,9 @@ from ..upstream import load as load_upstream
 
 __all__ = [
     "FORMAT_VERSION",
+    "AtlasList",
     "Counts",
     "Entry",
-    "Record",
     "as_version",
     "check_new_folder",
     "check_upstream",
@@ -96,7 +96,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Record:
+class AtlasList:
     """The content of ``atlas.json``: parameters, upstream, and all versions; the last is current."""
 
     params: dict[str, Any]
@@ -145,7 +145,7 @@ class Record:
         return _without(new, old), _without(old, new)
 
 
-def record_from(stored: dict[str, Any], text: str) -> Record:
+def record_from(stored: dict[str, Any], text: str) -> AtlasList:
     """Return the list of versions from JSON; raises an error of any type if it is not one."""
     versions = tuple(Entry(**entry) for entry in stored["versions"])
     if [entry.number for entry in versions] != list(range(1, len(versions) + 1)):
@@ -162,7 +162,7 @@ def record_from(stored: dict[str, Any], text: str) -> Record:
     upstream = stored["upstream"]
     if not (versions and (upstream is None or isinstance(upstream, str))):
         raise TypeError("no versions, or an upstream that is not text")
-    record = Record(stored["params"], upstream, versions, text)
+    record = AtlasList(stored["params"], upstream, versions, text)
     record.blank.check_params()
     counts = (one for entry in versions for one in entry.added + entry.removed)
     label_array(list({one["batch"]: None for one in counts}))  # labels of one type
@@ -219,7 +219,7 @@ def _check_entry(entry: Entry) -> None:
             raise ValueError(f"{name} of the source of version {entry.number}")
 
 
-def read(path: Path, known: Record | None = None) -> Record:
+def read(path: Path, known: AtlasList | None = None) -> AtlasList:
     """Read the list of versions; ``known``, which was read before, is returned if it is still the list."""
     where = path / LIST
     if not where.is_file():
@@ -272,7 +272,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def commit(path: Path, record: Record, entry: Entry, model: BatchProx | None = None) -> Record:
+def commit(
+    path: Path, record: AtlasList, entry: Entry, model: BatchProx | None = None
+) -> AtlasList:
     """Append a version; ``model`` is its content, or ``None`` if the entry names an older file."""
     _check_own(path)  # again: cells may have been read for hours since the lock was taken
     (path / VERSIONS).mkdir(exist_ok=True)
@@ -325,7 +327,7 @@ def check_new_folder(path: Path) -> None:
         )
 
 
-def next_entry(record: Record, action: str, **facts: Any) -> Entry:
+def next_entry(record: AtlasList, action: str, **facts: Any) -> Entry:
     """Return the version after the current one, without its file."""
     parent = record.current.number if record.versions else None
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -373,7 +375,7 @@ def fingerprint(upstream: str | Path | Upstream) -> str:
 
 
 def check_upstream(
-    record: Record, upstream: str | Path | Upstream | None, recorded: str | None = None
+    record: AtlasList, upstream: str | Path | Upstream | None, recorded: str | None = None
 ) -> None:
     """Check that cells have the same upstream as the atlas, if it is known.
 
@@ -412,7 +414,7 @@ def checksum(stored: Any) -> str:
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
-def _delete_leftovers(path: Path, record: Record) -> None:
+def _delete_leftovers(path: Path, record: AtlasList) -> None:
     """Delete files that killed writers left; the caller must hold the lock."""
     named = {entry.file for entry in record.versions}
     inside = list((path / VERSIONS).iterdir())
@@ -424,7 +426,7 @@ def _delete_leftovers(path: Path, record: Record) -> None:
                 item.unlink()
 
 
-def _free_name(path: Path, record: Record, entry: Entry) -> str:
+def _free_name(path: Path, record: AtlasList, entry: Entry) -> str:
     """Return a name for the file of a version: its number, or a later one if that is taken."""
     named = {entry.file for entry in record.versions}
     names = (f"{number:06d}.safetensors" for number in count(entry.number))

@@ -17,7 +17,7 @@ from ..core.checks import check_embedding
 from ..core.labels import Labels, column_labels, population_labels
 from ..errors import BadKey, BadValue, NotFinite, Parameter
 from ..io.damaged import naming, reading
-from ..io.formats import CellFile, Rows, check_key, kind_of, open_cells
+from ..io.formats import CellFile, RowsOnDisk, check_key, kind_of, open_cells
 from ..io.formats.arrays import npy_writer
 from ..kernels.blocks import output_dtype
 from ..progress import Progress
@@ -40,7 +40,7 @@ class Job:
 
     file: CellFile
     use_rep: str | None
-    rows: Rows
+    rows: RowsOnDisk
     labels: Labels
     key: str
     out: Path | None

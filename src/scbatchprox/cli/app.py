@@ -59,7 +59,7 @@ def _common(
 def refine(
     output: Output,
     *,
-    source: o.Source,
+    source: o.CellFileOptions,
     key_added: o.KeyAdded = None,
     result: o.Result,
     model: o.ModelOut = None,
@@ -208,7 +208,7 @@ command(
 def diagnose(
     output: Output,
     *,
-    source: o.Source,
+    source: o.CellFileOptions,
     method: o.Method,
     cluster: o.Cluster,
 ) -> None:

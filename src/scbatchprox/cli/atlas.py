@@ -44,7 +44,7 @@ Policy = Annotated[
 
 
 @dataclass
-class Source:
+class AddedFile:
     """A file with cells; what is not given is that of the latest file that was added."""
 
     cells: Annotated[
@@ -110,7 +110,7 @@ def add(
     output: Output,
     *,
     path: At,
-    source: Source,
+    source: AddedFile,
     policy: Policy = Policies.frozen,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Judge the batches, and add nothing.")
@@ -174,7 +174,7 @@ def apply(
     output: Output,
     *,
     path: At,
-    source: Source,
+    source: AddedFile,
     key_added: o.KeyAdded = None,
     result: o.Result,
     cluster: o.Cluster,

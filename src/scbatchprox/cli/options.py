@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..api.estimator import BatchProx
 
 __all__ = [
-    "Cluster", "Json", "Quiet", "Result", "Source", "Verbose",
-    "check_different", "files", "how", "method_flags", "model_of", "printing",
+    "CellFileOptions", "Cluster", "Json", "Quiet", "Result", "Verbose", "check_different", "files",
+    "how", "method_flags", "model_of", "printing",
 ]  # fmt: skip
 
 #: Options by the panel of the help that they are in.
@@ -76,7 +76,7 @@ ModelOut = Annotated[Path | None, files("--model", help="Save the fitted model h
 
 
 @dataclass
-class Source:
+class CellFileOptions:
     """The file with the cells, and what is read of it: parameters of the functions for files."""
 
     path: In

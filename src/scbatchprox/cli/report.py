@@ -17,7 +17,7 @@ __all__ = ["report"]
 def report(
     output: Output,
     *,
-    source: o.Source,
+    source: o.CellFileOptions,
     out: Annotated[Path, o.files("--out", "-o", help="The report, an .html file.")],
     label_key: Annotated[
         str | None, o.files(help="Column with the type of each cell, for names and scores.")

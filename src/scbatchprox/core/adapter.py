@@ -17,7 +17,7 @@ from ..errors import BadValue, Parameter
 from ..io import store
 from ..kernels.arrays import Floats
 from ..kernels.blocks import (
-    Rows,
+    RowNumbers,
     is_native,
     map_runs,
     native,
@@ -307,7 +307,7 @@ class Adapter(OfBatches):
         anchors, bandwidth = self._anchored, self.bandwidth
         assert bandwidth is not None
 
-        def run(b: int, rows: Rows) -> bool:
+        def run(b: int, rows: RowNumbers) -> bool:
             centers, own = anchors.of_batch(b), anchors.own(b)
             if self._whole[b]:
                 block = native(Z[rows])

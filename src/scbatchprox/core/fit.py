@@ -24,7 +24,7 @@ from .adapter import Adapter
 from .checks import check_number, overflow_error, some_of
 from .moments import Moments, Pooled
 from .problem import Problem
-from .shown import Facts
+from .shown import PrintsFacts
 from .solvers import History, Solution, Solver, Visited
 from .target import Aim, Evidence, Exchange, TargetRule, Trace, Weights, itself
 
@@ -139,7 +139,7 @@ class Method:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit(Facts):
+class Fit(PrintsFacts):
     """A fitted model, which all interfaces share and which is saved. Its methods return new models.
 
     Attributes

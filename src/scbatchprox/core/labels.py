@@ -13,7 +13,7 @@ import pandas as pd
 from ..errors import BadKey, BadType, BadValue
 from ..kernels.arrays import Ints
 from .checks import is_tensor, plain, some_of, to_numpy
-from .shown import Facts, count, names
+from .shown import PrintsFacts, count, names
 
 __all__ = [
     "Labels",
@@ -245,7 +245,7 @@ def plain_label(label: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OfBatches(Facts):
+class OfBatches(PrintsFacts):
     """Anything with one or more rows per batch, in the order of the batches.
 
     The paper has one row per batch (``batch`` is 0, 1, 2, ...). The population target has one row per

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from ..kernels.blocks import Rows, map_runs, native, native_blocks, split
+from ..kernels.blocks import RowNumbers, map_runs, native, native_blocks, split
 from ..kernels.loops import add_sums, first_rows
 from ..kernels.products import Adder, Centers, sums_around
 from ..kernels.threads import one_numpy_thread, parallel_map
 from .checks import check_embedding, nonfinite_error, warn_user
 from .labels import Labels, OfBatches, union
-from .shown import Facts, count
+from .shown import PrintsFacts, count
 
 __all__ = ["Anchors", "Moments", "Pooled", "chan", "group_moments", "n_parts", "warn_if_barcodes"]
 
@@ -30,7 +30,7 @@ FEW_CELLS = 10
 
 
 @dataclass(frozen=True, repr=False)
-class Pooled(Facts):
+class Pooled(PrintsFacts):
     """Number, mean and spread of the cells of several batches together: all that a target needs of them.
 
     Attributes
@@ -417,7 +417,7 @@ class Anchors(OfBatches):
         P, d = self.center.shape
         n, sums = np.zeros(P, np.int64), np.zeros((2, P, d))
 
-        def run(b: int, rows: Rows) -> tuple[Ints, Floats]:
+        def run(b: int, rows: RowNumbers) -> tuple[Ints, Floats]:
             return sums_around(Z, rows, self.of_batch(b))
 
         for b, (cells, more) in map_runs(run, within.codes, self.batches.size):

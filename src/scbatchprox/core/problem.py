@@ -18,13 +18,13 @@ from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
 from .labels import Labels
 from .moments import Moments
-from .shown import Facts, count
+from .shown import PrintsFacts, count
 from .target import Rounds, Target, Trace, Weights
 
-__all__ = ["History", "Problem", "Rows", "Solution", "Solver", "Visited"]
+__all__ = ["History", "Problem", "RelativeRows", "Solution", "Solver", "Visited"]
 
 
-class Rows(NamedTuple):
+class RelativeRows(NamedTuple):
     """Adapter rows relative to the batch means: stretch ``u = scale - 1``, displacement ``v`` of the mean."""
 
     u: Floats
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(Facts):
+class Problem(PrintsFacts):
     r"""One refinement problem: per-batch moments, their target, and the weights.
 
     Attributes
@@ -106,35 +106,35 @@ class Problem(Facts):
         return self.weights.lambda_id / (self.n_batches * self.n_dims)
 
     @property
-    def goal(self) -> Rows:
+    def goal(self) -> RelativeRows:
         """The target as adapter rows; both entries are zero where the batch is on target."""
-        return Rows(self.target.scale - 1.0, self.target.center - self.target.mean)
+        return RelativeRows(self.target.scale - 1.0, self.target.center - self.target.mean)
 
-    def identity(self) -> Rows:
+    def identity(self) -> RelativeRows:
         """Return the rows of the identity adapter, from which every solver starts."""
-        return Rows(np.zeros_like(self.mean), np.zeros_like(self.mean))
+        return RelativeRows(np.zeros_like(self.mean), np.zeros_like(self.mean))
 
-    def scale_shift(self, rows: Rows) -> tuple[Floats, Floats]:
+    def scale_shift(self, rows: RelativeRows) -> tuple[Floats, Floats]:
         r"""Return the adapter entries :math:`\gamma` and :math:`\beta` of ``rows``."""
         return 1.0 + rows.u, rows.v - self.mean * rows.u
 
-    def rows(self, scale: Floats, shift: Floats) -> Rows:
+    def rows(self, scale: Floats, shift: Floats) -> RelativeRows:
         r"""Return the rows of adapter entries :math:`\gamma` and :math:`\beta`."""
         u = scale - 1.0
-        return Rows(u, shift + self.mean * u)
+        return RelativeRows(u, shift + self.mean * u)
 
-    def distance(self, rows: Rows) -> Floats:
+    def distance(self, rows: RelativeRows) -> Floats:
         """Return the mean squared distance of each batch's cells to their targets (B, d)."""
         goal = self.goal
         return self.var * (rows.u - goal.u) ** 2 + (rows.v - goal.v) ** 2
 
-    def objective(self, rows: Rows) -> float:
+    def objective(self, rows: RelativeRows) -> float:
         r"""Return the centralised objective :math:`F(\Theta)` of the paper."""
         beta = rows.v - self.mean * rows.u
         data = self.a * float(self.share @ self.distance(rows).sum(1))
         return data + self.nu * float((rows.u**2 + beta**2).sum())
 
-    def gradient(self, rows: Rows) -> tuple[Floats, Floats]:
+    def gradient(self, rows: RelativeRows) -> tuple[Floats, Floats]:
         r"""Return :math:`\partial F / \partial\Gamma` and :math:`\partial F / \partial\Delta`."""
         goal = self.goal
         beta = rows.v - self.mean * rows.u
@@ -144,7 +144,7 @@ class Problem(Facts):
         d_shift = 2.0 * (aw * along_v + self.nu * beta)
         return d_scale, d_shift
 
-    def minimiser(self) -> Rows:
+    def minimiser(self) -> RelativeRows:
         r"""Return the rows that minimise :math:`F`; unique if ``lambda_id > 0``."""
         return self.response(self.a * self.share[:, None], self.nu).of(self.goal)
 
@@ -186,9 +186,11 @@ class Response(NamedTuple):
     vu: Floats
     vv: Floats
 
-    def of(self, rows: Rows) -> Rows:
+    def of(self, rows: RelativeRows) -> RelativeRows:
         """Apply the matrix."""
-        return Rows(self.uu * rows.u + self.uv * rows.v, self.vu * rows.u + self.vv * rows.v)
+        return RelativeRows(
+            self.uu * rows.u + self.uv * rows.v, self.vu * rows.u + self.vv * rows.v
+        )
 
     def times(self, other: Response) -> Response:
         """The product of two matrices."""
@@ -251,7 +253,7 @@ class History(Rounds):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solution(Facts):
+class Solution(PrintsFacts):
     """Fitted rows of the adapter.
 
     Attributes
@@ -292,7 +294,7 @@ class Solution(Facts):
     def of(
         cls,
         problem: Problem,
-        path: Iterable[tuple[float, Rows]],
+        path: Iterable[tuple[float, RelativeRows]],
         converged: bool | None = None,
     ) -> Solution:
         """Return the last adapter of a path that starts at the identity; no other one is kept."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-__all__ = ["Changed", "Facts", "count", "names", "one_line"]
+__all__ = ["Changed", "PrintsFacts", "count", "names", "one_line"]
 
 #: Names that are printed of a list.
 NAMED = 4
@@ -18,7 +18,7 @@ _UNSAFE = re.compile(
 )
 
 
-class Facts:
+class PrintsFacts:
     """An object that prints as its class and a few facts, instead of all its arrays."""
 
     def _facts(self) -> str:

@@ -12,7 +12,7 @@ from itertools import compress, zip_longest
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from .shown import Facts, one_line
+from .shown import PrintsFacts, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ LONG_WORD = 7
 _NUMBER = re.compile(r"[-+]?[\d,.:-]*(e[-+]?\d+)?%?|nan|-?inf")
 
 
-class Tabled(Facts):
+class Tabled(PrintsFacts):
     """An object that prints as a few facts and a table."""
 
     def _table(self) -> pd.DataFrame:

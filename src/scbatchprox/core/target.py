@@ -24,7 +24,7 @@ from .checks import check_number, some_of
 from .labels import Labels, among, union
 from .moments import Anchors, Moments, Pooled
 from .sampling import Sample
-from .shown import Facts, count
+from .shown import PrintsFacts, count
 
 __all__ = [
     "Aim", "Cells", "Decision", "Evidence", "Exchange", "Rounds", "Target", "TargetRule", "Trace", "Weights",
@@ -71,7 +71,7 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Target(Facts):
+class Target(PrintsFacts):
     r"""An affine map per row, relative to the row's mean: ``t = center + scale * (z - mean)``.
 
     It holds :math:`\hat\mu_b` and its image instead of a shift. So the solvers work on embeddings far from
@@ -138,7 +138,7 @@ class Decision(IntEnum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rounds(Facts):
+class Rounds(PrintsFacts):
     """Numbers of each round of a fit, the common base of :class:`Trace` and ``History``."""
 
     round: Floats
@@ -212,7 +212,7 @@ class Trace(Rounds):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evidence(Facts):
+class Evidence(PrintsFacts):
     """What a target knows of each batch, and what it decided. NaN is not known.
 
     Attributes

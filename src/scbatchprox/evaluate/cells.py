@@ -13,7 +13,7 @@ from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
 
-__all__ = ["Cells", "embedding", "group_sums", "mean", "pairs", "sample"]
+__all__ = ["ScoredCells", "embedding", "group_sums", "mean", "pairs", "sample"]
 
 #: Sum of all squared values, at most: sums of squared distances are finite.
 LARGEST = 1e290
@@ -33,7 +33,7 @@ def embedding(Z: Any) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ScoredCells:
     """An embedding, the batch and the type of each cell, and the embedding before, if it is known."""
 
     Z: Floats
@@ -42,7 +42,7 @@ class Cells:
     before: Floats | None = None
 
     @classmethod
-    def of(cls, Z: Any, batch: Any, cell_type: Any, before: Any = None) -> Cells:
+    def of(cls, Z: Any, batch: Any, cell_type: Any, before: Any = None) -> ScoredCells:
         """Check and encode the input of a user."""
         Z = embedding(Z)
         before = None if before is None else embedding(before)
@@ -53,10 +53,10 @@ class Cells:
         types = Labels.of(cell_type, len(Z), "cell type")
         return cls(Z, Labels.of(batch, len(Z)), types, before)
 
-    def at(self, rows: Ints) -> Cells:
+    def at(self, rows: Ints) -> ScoredCells:
         """Return a subset of the cells that has all batches and all types."""
         before = None if self.before is None else self.before[rows]
-        return Cells(self.Z[rows], self.batch.at(rows), self.cell_type.at(rows), before)
+        return ScoredCells(self.Z[rows], self.batch.at(rows), self.cell_type.at(rows), before)
 
 
 def pairs(cell_type: Labels, batch: Labels) -> Ints:

@@ -27,7 +27,7 @@ from ..io.damaged import naming
 from ..io.formats import CellFile, kind_of, open_cells
 from ..kernels.arrays import Floats, Ints
 from ..progress import Progress, silent
-from .cells import Cells, embedding, group_sums, pairs, sample
+from .cells import ScoredCells, embedding, group_sums, pairs, sample
 from .classification import f1_given_batch, leave_one_batch_out_f1, macro_f1
 from .mixing import (
     N_NEIGHBOURS,
@@ -116,11 +116,11 @@ def neighbourhood_scores(
     Z: Any, batch: Any, cell_type: Any, before: Any = None
 ) -> dict[str, float]:
     """Return the scores of :func:`scores` that use neighbours and spread; they do not need scib-metrics."""
-    cells = Cells.of(Z, batch, cell_type, before)
+    cells = ScoredCells.of(Z, batch, cell_type, before)
     return _by_neighbours(cells, Neighbours.of(cells.Z, N_NEIGHBOURS))
 
 
-def _by_neighbours(cells: Cells, near: Neighbours) -> dict[str, float]:
+def _by_neighbours(cells: ScoredCells, near: Neighbours) -> dict[str, float]:
     """Return scores from given neighbours, at least ``N_NEIGHBOURS`` of each cell."""
     Z, batch, cell_type = cells.Z, cells.batch, cells.cell_type
     found = {

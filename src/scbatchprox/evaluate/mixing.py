@@ -18,7 +18,7 @@ from ..core.checks import check_number, check_whole
 from ..core.labels import Labels
 from ..errors import BadValue
 from ..kernels.arrays import Floats, Ints
-from .cells import Cells, embedding, group_sums, mean, pairs
+from .cells import ScoredCells, embedding, group_sums, mean, pairs
 from .clusters import Silhouettes
 
 __all__ = [
@@ -171,7 +171,7 @@ def mixing_within_types(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHB
     0.0
     """
     _check_k(k)
-    cells = Cells.of(Z, batch, cell_type)
+    cells = ScoredCells.of(Z, batch, cell_type)
     reached, weight = [], []
     for of_type in cells.cell_type.rows():
         codes = cells.batch.codes[of_type]
@@ -204,7 +204,7 @@ def over_correction(Z: Any, batch: Any, cell_type: Any, *, k: int = N_NEIGHBOURS
     0.0
     """
     _check_k(k)
-    cells = Cells.of(Z, batch, cell_type)
+    cells = ScoredCells.of(Z, batch, cell_type)
     return over_corrected(Neighbours.of(cells.Z, k).indices, cells.batch, cells.cell_type)
 
 
@@ -285,7 +285,7 @@ def asw_batch_scib(silhouettes: Silhouettes, cell_type: Labels) -> float:
     return float(1 - (total[n > 0] / n[n > 0]).mean()) if n.any() else float("nan")
 
 
-def kbet(cells: Cells) -> float:
+def kbet(cells: ScoredCells) -> float:
     r"""KBET per label: the share of neighbourhoods with the same batch frequencies as the whole type.
 
     For each type, every cell and its k nearest cells *of that type* are tested against the type's

@@ -11,7 +11,7 @@ from ..choices import Profiles
 from ..core.checks import one_of
 from ..core.labels import Labels
 from ..errors import BadValue, MissingExtra
-from .cells import Cells, mean, sample
+from .cells import ScoredCells, mean, sample
 from .clusters import Silhouettes, isolated_f1, nmi_ari
 from .mixing import Neighbours, asw_batch, asw_batch_scib, batch_variance, kbet
 
@@ -117,10 +117,10 @@ def scib(
     return scib_of(cells, Neighbours.of(cells.Z, NEAREST), seed, library)
 
 
-def chosen(Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int) -> Cells:
+def chosen(Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: int) -> ScoredCells:
     """Check the input and return the cells that the profile scores."""
     one_of("profile", profile, PROFILES)
-    cells = Cells.of(Z, batch, cell_type, before)
+    cells = ScoredCells.of(Z, batch, cell_type, before)
     if len(cells.Z) < _FEWEST:
         raise BadValue(f"Expected at least {_FEWEST} cells to score, found {len(cells.Z)}.")
     if profile == "full":
@@ -128,7 +128,7 @@ def chosen(Z: Any, batch: Any, cell_type: Any, before: Any, profile: str, seed: 
     return cells.at(sample(cells.batch, cells.cell_type, FAST_CELLS, seed))
 
 
-def scib_of(cells: Cells, near: Neighbours, seed: int, library: Any) -> dict[str, float]:
+def scib_of(cells: ScoredCells, near: Neighbours, seed: int, library: Any) -> dict[str, float]:
     """:func:`scib` from cells and their 89 nearest neighbours; without a library, not ``BY_LIBRARY``."""
     batch, cell_type, before = cells.batch, cells.cell_type, cells.before
     silhouettes = Silhouettes.of(cells.Z, cell_type, batch)

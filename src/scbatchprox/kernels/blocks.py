@@ -18,7 +18,7 @@ from .threads import one_numpy_thread, parallel_map
 __all__ = [
     "BLOCK_BYTES",
     "BLOCK_ROWS",
-    "Rows",
+    "RowNumbers",
     "blocks",
     "is_native",
     "map_runs",
@@ -79,7 +79,7 @@ def split(n_rows: int, parts: int) -> list[tuple[int, int]]:
 R = TypeVar("R")
 
 #: Rows: a slice, or row numbers.
-Rows = slice | Ints
+RowNumbers = slice | Ints
 #: Rows that are sorted by batch at once. Their row numbers take far less memory than the rows.
 PART_ROWS = 1 << 18
 #: With many batches more rows are sorted at once: this many for each batch.
@@ -102,7 +102,7 @@ def sorted_rows(codes: np.ndarray, n_batches: int) -> tuple[Ints, Ints]:
 
 
 def map_runs(
-    work: Callable[[int, Rows], R], codes: np.ndarray, n_batches: int
+    work: Callable[[int, RowNumbers], R], codes: np.ndarray, n_batches: int
 ) -> Iterator[tuple[int, R]]:
     """Call ``work(batch, rows)`` for runs of rows of one batch, on threads; yield (batch, result) in order.
 
@@ -119,7 +119,7 @@ def map_runs(
             yield from ((b, result) for (b, _), result in zip(some, found, strict=True))
 
 
-def _runs(codes: np.ndarray, n_batches: int, first: int) -> list[tuple[int, Rows]]:
+def _runs(codes: np.ndarray, n_batches: int, first: int) -> list[tuple[int, RowNumbers]]:
     order, start = sorted_rows(codes, n_batches)
     order += first
     edges = start.tolist()
@@ -131,13 +131,13 @@ def _runs(codes: np.ndarray, n_batches: int, first: int) -> list[tuple[int, Rows
     return [(b, _slice_if_contiguous(rows)) for b, rows in cuts]
 
 
-def _slice_if_contiguous(rows: Ints) -> Rows:
+def _slice_if_contiguous(rows: Ints) -> RowNumbers:
     """Consecutive rows as a slice, which selects without a copy."""
     lo, hi = int(rows[0]), int(rows[-1]) + 1
     return slice(lo, hi) if hi - lo == rows.size else rows
 
 
-def blocks(rows: Rows) -> Iterator[Rows]:
+def blocks(rows: RowNumbers) -> Iterator[RowNumbers]:
     """Yield blocks of a run."""
     if isinstance(rows, slice):
         for lo in range(rows.start, rows.stop, BLOCK_ROWS):

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .arrays import Floats, Ints
-from .blocks import BLOCK_ROWS, Rows, blocks, is_native, native
+from .blocks import BLOCK_ROWS, RowNumbers, blocks, is_native, native
 
 __all__ = ["Adder", "Centers", "mixed_into", "squared_distances", "sums_around"]
 
@@ -46,13 +46,13 @@ class Centers:
 class Buffers:
     """Memory that all blocks of a run share: allocating it for each takes longer than the products."""
 
-    def __init__(self, Z: Any, rows: Rows, centers: Centers) -> None:
+    def __init__(self, Z: Any, rows: RowNumbers, centers: Centers) -> None:
         self.Z, self.rows, self.centers = Z, rows, centers
         self.x = np.ones((BLOCK_ROWS, Z.shape[1] + 1))
         self.score = np.empty((BLOCK_ROWS, len(centers.center)))
         self.read = np.empty((BLOCK_ROWS, Z.shape[1]), Z.dtype) if is_native(Z) else None
 
-    def blocks(self) -> Iterator[tuple[Rows, np.ndarray]]:
+    def blocks(self) -> Iterator[tuple[RowNumbers, np.ndarray]]:
         """Yield the row numbers and the cells of each block; the next block may overwrite the cells."""
         for part in blocks(self.rows):
             if self.read is None or isinstance(part, slice):
@@ -67,7 +67,7 @@ class Buffers:
         return np.matmul(self.x, self.centers.table, out=self.score)[: len(block)]
 
 
-def sums_around(Z: Any, rows: Rows, centers: Centers) -> tuple[Ints, Floats]:
+def sums_around(Z: Any, rows: RowNumbers, centers: Centers) -> tuple[Ints, Floats]:
     """(K,) numbers of cells nearest to each centre, and (2, K, d) sums of their deviations and squares."""
     K, d = centers.center.shape
     n, sums = np.zeros(K, np.int64), np.zeros((2, K, d))
@@ -109,7 +109,7 @@ class Adder:
 
 def mixed_into(
     Z: Any,
-    rows: Rows,
+    rows: RowNumbers,
     centers: Centers,
     u: Floats,
     v: Floats,

@@ -19,7 +19,7 @@ from ..kernels.arrays import Floats, Ints
 if TYPE_CHECKING:
     from .inputs import Pair
 
-__all__ = ["MAX_UMAP_CELLS", "NEIGHBOURS", "Views", "dense", "principal", "umaps", "views"]
+__all__ = ["MAX_UMAP_CELLS", "NEIGHBOURS", "Positions", "dense", "principal", "umaps", "views"]
 
 #: A UMAP is made of at most this many cells, a sample of them: the picture is the same, and it takes seconds.
 MAX_UMAP_CELLS = 10_000
@@ -83,7 +83,7 @@ AXES_CELLS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
+class Positions:
     """Positions of some cells before and after, and what the axes are.
 
     ``rows`` are the cells that are drawn; ``shared`` tells whether a position means the same in both.
@@ -96,7 +96,7 @@ class Views:
     shared: bool
 
 
-def views(cells: Pair, basis: Any, seed: int) -> Views:
+def views(cells: Pair, basis: Any, seed: int) -> Positions:
     """Return positions for two embeddings of the same cells; ``basis`` is as for :func:`.before_after`."""
     if isinstance(basis, str):
         return _by_word(cells, basis, seed)
@@ -107,7 +107,7 @@ def views(cells: Pair, basis: Any, seed: int) -> Views:
     raise _unknown(basis)
 
 
-def _by_word(cells: Pair, basis: str, seed: int) -> Views:
+def _by_word(cells: Pair, basis: str, seed: int) -> Positions:
     umap = _refined_too(cells, "X_umap")
     if basis in ("auto", "umap") and set(umap) <= set(cells.obsm):
         return _stored(cells, umap)
@@ -139,7 +139,7 @@ def _can_have_umap(Z: Any) -> bool:
     return find_spec("umap") is not None and Z.shape[0] > NEIGHBOURS and Z.shape[1] > 2
 
 
-def _new_umaps(cells: Pair, seed: int) -> Views:
+def _new_umaps(cells: Pair, seed: int) -> Positions:
     n = cells.before.shape[0]
     rows: Ints = np.arange(n)
     axes = "UMAP1 × UMAP2"
@@ -147,7 +147,7 @@ def _new_umaps(cells: Pair, seed: int) -> Views:
         rows = np.sort(np.random.default_rng(seed).choice(n, MAX_UMAP_CELLS, replace=False))
         axes += f"\n{rows.size:,} of {n:,} cells"
     before, after = (dense(Z[rows]) for Z in (cells.before, cells.after))
-    return Views(*umaps(before, after, principal(before, after), seed), rows, axes, False)
+    return Positions(*umaps(before, after, principal(before, after), seed), rows, axes, False)
 
 
 def dense(Z: Any) -> Floats:
@@ -173,7 +173,7 @@ def principal(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     return before @ two - origin, after @ two - origin
 
 
-def _coordinates(cells: Pair, basis: Sequence[int]) -> Views:
+def _coordinates(cells: Pair, basis: Sequence[int]) -> Positions:
     d = cells.before.shape[1]
     if not all(0 <= i < d for i in basis):
         raise BadValue(f"Expected coordinates from 0 to {d - 1} as basis, found {some_of(basis)}.")
@@ -182,7 +182,7 @@ def _coordinates(cells: Pair, basis: Sequence[int]) -> Views:
     return _all_cells((one, two), axes, True)
 
 
-def _stored(cells: Pair, names: tuple[Any, Any]) -> Views:
+def _stored(cells: Pair, names: tuple[Any, Any]) -> Positions:
     """Return positions that the user has computed: keys of ``obsm``, or arrays."""
     one, two = (_named(name, cells) for name in names)
     axes = ""
@@ -210,8 +210,8 @@ def _named(name: Any, cells: Pair) -> Floats:
     return found[:, :2]
 
 
-def _all_cells(pair: tuple[Floats, Floats], axes: str, shared: bool) -> Views:
-    return Views(*pair, np.arange(len(pair[0])), axes, shared)
+def _all_cells(pair: tuple[Floats, Floats], axes: str, shared: bool) -> Positions:
+    return Positions(*pair, np.arange(len(pair[0])), axes, shared)
 
 
 def _unknown(basis: Any, obsm: Any = ()) -> BadValue:

@@ -46,9 +46,9 @@ from ..progress import Progress, silent
 from ..targets.method import solver_of, target_of
 from ..targets.population.find import gathered, looked_at
 from ..upstream.base import digest
-from .source import Source
+from .source import ReportSource
 
-__all__ = ["COLUMNS", "SCORES", "Drawn", "Facts", "Scores", "gather"]
+__all__ = ["COLUMNS", "SCORES", "Contents", "Drawn", "Scores", "gather"]
 
 #: Columns of a diagnosis: title, what it means, and how its numbers are written.
 COLUMNS: dict[str, tuple[str, str, str]] = {
@@ -112,7 +112,7 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class Contents:
     """All that a report shows.
 
     Attributes
@@ -386,7 +386,7 @@ MADE_AGAIN = (
 
 
 def gather(
-    source: Source,
+    source: ReportSource,
     batch_key: str | Sequence[str],
     label_key: str | None,
     keep: Sequence[str],
@@ -397,7 +397,7 @@ def gather(
     seed: int = 0,
     call: str = "",
     progress: Progress = silent,
-) -> Facts:
+) -> Contents:
     """Return all that a report shows; ``params`` are those of :class:`BatchProx`.
 
     With ``params`` the cells are refined by these. Without, a refined embedding of the data is shown if it
@@ -426,7 +426,7 @@ def gather(
     types = None if label_key is None else _types(source.columns[label_key])
     drawn, scores = _drawn(source, fit, types, stored, view, seed, progress)
     counts = _groups(fit, source, seed) if types is None else _counts(labels, types)
-    return Facts(
+    return Contents(
         name=source.name,
         n_cells=int(labels.codes.size),
         n_dims=source.n_dims,
@@ -447,7 +447,9 @@ def gather(
     )
 
 
-def _fitted(model: BatchProx, source: Source, population: str | None, progress: Progress) -> Fit:
+def _fitted(
+    model: BatchProx, source: ReportSource, population: str | None, progress: Progress
+) -> Fit:
     labels = source.cells.labels
     groups = None
     if population is not None:
@@ -459,7 +461,7 @@ def _fitted(model: BatchProx, source: Source, population: str | None, progress: 
 
 
 def _of_columns(
-    table: pd.DataFrame, source: Source, fit: Fit, columns: Mapping[str, Labels]
+    table: pd.DataFrame, source: ReportSource, fit: Fit, columns: Mapping[str, Labels]
 ) -> pd.DataFrame | None:
     """Return the diagnosis in a record, if it is one of these columns to keep."""
     if not columns:
@@ -499,7 +501,7 @@ def _counts(labels: Labels, types: Labels) -> pd.DataFrame:
     return pd.DataFrame(counts[:, order], labels.batches.tolist(), types.batches[order].tolist())
 
 
-def _groups(fit: Fit, source: Source, seed: int) -> pd.DataFrame:
+def _groups(fit: Fit, source: ReportSource, seed: int) -> pd.DataFrame:
     """Cells of each batch in clusters of refined cells, of a sample, the largest cluster first."""
     sample = source.cells.sample(looked_at(source.cells.labels.n), seed)
     labels = sample.labels
@@ -512,7 +514,7 @@ def _groups(fit: Fit, source: Source, seed: int) -> pd.DataFrame:
 
 
 def _drawn(
-    source: Source,
+    source: ReportSource,
     fit: Fit,
     types: Labels | None,
     stored: bool,
@@ -548,7 +550,7 @@ def _drawn(
     return Drawn(first, second, own, of_type, moved, AXES[view]), scores
 
 
-def _provenance(source: Source, fit: Fit, call: str) -> dict[str, str]:
+def _provenance(source: ReportSource, fit: Fit, call: str) -> dict[str, str]:
     adapter = fit.adapter
     arrays = {"scale": adapter.scale, "shift": adapter.shift}
     if adapter.anchors is not None:

@@ -21,13 +21,13 @@ import pandas as pd
 from ..core.shown import names
 from ..diagnosis.kept import MEASURES, Kept, kept_names
 from ..diagnosis.table import DETAILS, worst_first
-from ..diagnosis.verdict import Level, clauses, judge_kept, verdicts_of, why
-from ..diagnosis.verdict import Verdict as Found
-from .contents import COLUMNS, SCORES, Facts, Scores
+from ..diagnosis.verdict import Level, Verdict, clauses, judge_kept, verdicts_of, why
+from .contents import COLUMNS, SCORES, Contents, Scores
 from .pictures import DISTANCES, MOVES, RESET, moved_limit, scatter
 
 __all__ = [
-    "Cell", "Grid", "Verdict", "batch_table", "composition", "page", "score_rows", "sortable", "verdict",
+    "Cell", "Conclusion", "Grid", "batch_table", "composition", "page", "score_rows", "sortable",
+    "verdict",
 ]  # fmt: skip
 
 #: Batches that a sentence names.
@@ -37,7 +37,7 @@ WORSE = 0.02
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """The verdict: how bad it is, one sentence, and sentences on what to do."""
 
     kind: Level
@@ -50,11 +50,11 @@ def _levels(table: pd.DataFrame) -> list[Level]:
     return [Level.WEAK if found is None else found.level for found in verdicts_of(table)]
 
 
-def verdict(facts: Facts) -> Verdict:
+def verdict(facts: Contents) -> Conclusion:
     """Return the verdict on a data set."""
     levels = _levels(facts.table)
     if len(levels) < 2:
-        return Verdict(
+        return Conclusion(
             Level.ALONE,
             "There is only one batch, so there is nothing to refine.",
             (f"Use the unrefined embedding ({facts.use_rep}).",),
@@ -64,15 +64,15 @@ def verdict(facts: Facts) -> Verdict:
     unrefined = f"the unrefined embedding ({facts.use_rep})"
     if any(len(judge_kept([column])) == len(MEASURES) for column in _columns(facts)):
         # Good scores are no reason to refine what no method can tell apart.
-        return Verdict(worst, headline, (f"Use {unrefined}.", *kept))
+        return Conclusion(worst, headline, (f"Use {unrefined}.", *kept))
     if not facts.table["moved"].any():
-        return Verdict(worst, headline, (f"No cell was moved: use {unrefined}.", *kept))
+        return Conclusion(worst, headline, (f"No cell was moved: use {unrefined}.", *kept))
     if worse:
         worst = max(worst, Level.WEAK, key=lambda level: level.rank)
         advice = f"Scores of cell types got worse. Keep {unrefined}, unless more mixing is worth that to you."
     else:
         advice = f"Use the refined embedding ({facts.key}) for clustering, neighbours and label transfer."
-    return Verdict(worst, headline, (advice, *_attention(facts, levels), *kept, *scores))
+    return Conclusion(worst, headline, (advice, *_attention(facts, levels), *kept, *scores))
 
 
 def _headline(levels: list[Level]) -> str:
@@ -84,7 +84,7 @@ def _headline(levels: list[Level]) -> str:
     return f"Of {len(levels)} batches, {', '.join(first)} and {last}."
 
 
-def _attention(facts: Facts, levels: list[Level]) -> list[str]:
+def _attention(facts: Contents, levels: list[Level]) -> list[str]:
     """Return sentences on the batches that somebody has to look at."""
     table, advice = facts.table, []
     care, alone = (
@@ -100,16 +100,16 @@ def _attention(facts: Facts, levels: list[Level]) -> list[str]:
     return advice
 
 
-def _columns(facts: Facts) -> list[Kept]:
+def _columns(facts: Contents) -> list[Kept]:
     """Return what happens to the columns to keep."""
     return [Kept.of(facts.table, name) for name in facts.kept]
 
 
-def _kept(facts: Facts) -> list[str]:
+def _kept(facts: Contents) -> list[str]:
     """Return a sentence for each column to keep that a refinement harms, or that batches tell."""
     sentences = []
     for column in _columns(facts):
-        found = Found(Level.WEAK, tuple(judge_kept([column])))
+        found = Verdict(Level.WEAK, tuple(judge_kept([column])))
         for reason in clauses(found, column.numbers):
             sentences.append(
                 f"{reason[0].upper()}{reason[1:]}. Compare the values of {column.name} on the unrefined "
@@ -118,7 +118,7 @@ def _kept(facts: Facts) -> list[str]:
     return sentences
 
 
-def _scores(facts: Facts) -> tuple[bool, list[str]]:
+def _scores(facts: Contents) -> tuple[bool, list[str]]:
     """Return whether a score of cell types got worse, and sentences on those, or on the main one."""
     if facts.scores is None:
         return False, []
@@ -177,7 +177,7 @@ class Cell:
     count: str
 
 
-def batch_table(facts: Facts) -> Grid:
+def batch_table(facts: Contents) -> Grid:
     """Return the diagnosis, batches that need attention first."""
     table = worst_first(facts.table, Level.WEAK.rank)
     shown, texts = _shown(table), _texts(table)
@@ -291,7 +291,7 @@ select:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
 """
 
 
-def sortable(facts: Facts) -> dict[str, Any]:
+def sortable(facts: Contents) -> dict[str, Any]:
     """Return the same table as a Bokeh model, sorted by a click on a title, or by a list of titles."""
     from bokeh.models import (
         ColumnDataSource,
@@ -356,7 +356,7 @@ def _formatter(how: str) -> Any:
 COMPONENTS = ["bokeh", "bokeh-widgets", "bokeh-tables"]
 
 
-def page(facts: Facts) -> str:
+def page(facts: Contents) -> str:
     """Return the report as HTML. Everything that comes from data is escaped by the template."""
     from bokeh.embed import components
     from bokeh.resources import Resources

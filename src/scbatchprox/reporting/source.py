@@ -24,11 +24,11 @@ from ..io.damaged import naming
 from ..kernels.arrays import Ints
 from ..progress import Progress
 
-__all__ = ["Source", "opened"]
+__all__ = ["ReportSource", "opened"]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ReportSource:
     """Where the cells of a report are.
 
     Attributes
@@ -71,7 +71,7 @@ def opened(
     labels: str | Path | None,
     progress: Progress,
     sample_sizes: Callable[[Ints], Ints | None],
-) -> Iterator[Source]:
+) -> Iterator[ReportSource]:
     """Open the cells of an AnnData or of a file.
 
     ``columns`` are columns of labels besides the batches. ``sample_sizes`` tells, from the sizes of batches,
@@ -104,7 +104,7 @@ def _names(data: Any, use_rep: str | None, key_added: str | None) -> tuple[str, 
     return use_rep or "X_pca", key_added
 
 
-def _of_job(job: Job, cells: LocalCells) -> Source:
+def _of_job(job: Job, cells: LocalCells) -> ReportSource:
     file, use_rep = job.file, job.use_rep or job.file.default_rep
 
     def has(name: str) -> bool:
@@ -124,7 +124,7 @@ def _of_job(job: Job, cells: LocalCells) -> Source:
     assert job.columns is not None
     record = file.record(job.key)
     shape, dtype = job.rows.shape, str(job.rows.dtype)
-    return Source(
+    return ReportSource(
         file.path.name, cells, shape[1], dtype, use_rep, job.key, record, job.columns, has, take
     )
 
@@ -135,7 +135,7 @@ def _of_anndata(
     columns: Sequence[str],
     use_rep: str,
     key_added: str | None,
-) -> Source:
+) -> ReportSource:
     found = find_embedding(adata, use_rep)
     adata, obs, use_rep, Z = found.adata, found.obs, found.key, check_cells(found.Z)
     require_columns(columns, (key for key in obs if key in obs.columns), "columns of labels")
@@ -146,7 +146,7 @@ def _of_anndata(
         rows_of = in_memory(check_cells(Z if name == use_rep else adata.obsm[name])[rows])
         return np.asarray(rows_of.toarray() if hasattr(rows_of, "toarray") else rows_of)
 
-    return Source(
+    return ReportSource(
         "an AnnData in memory",
         cells_of(Z, batch),
         Z.shape[1],

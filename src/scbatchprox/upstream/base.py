@@ -14,7 +14,7 @@ import anndata as ad
 import numpy as np
 
 from .._version import __version__
-from ..core.shown import Facts, count
+from ..core.shown import PrintsFacts, count
 from ..errors import BadValue
 from ..io import store
 from .counts import Counts
@@ -29,7 +29,7 @@ RECORD = "upstream"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Embedded(Facts):
+class Embedded(PrintsFacts):
     """Coordinates of cells, the missing genes, and a record for ``uns``.
 
     Attributes
@@ -75,7 +75,7 @@ def _short(fingerprint: str) -> str:
     return fingerprint[: fingerprint.index(":") + 9]
 
 
-class Upstream(Facts, ABC):
+class Upstream(PrintsFacts, ABC):
     """A fixed reference: it embeds new cells, and its own cells keep their coordinates.
 
     Examples

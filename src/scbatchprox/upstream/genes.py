@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..choices import MIN_SHARED
 from ..core.checks import check_number, some_of
-from ..core.shown import Facts
+from ..core.shown import PrintsFacts
 from ..errors import BadValue, Parameter
 from ..kernels.arrays import Floats
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, repr=False)
-class GeneReport(Facts):
+class GeneReport(PrintsFacts):
     """Genes of the reference that new data lacks.
 
     Attributes

@@ -91,7 +91,7 @@ def test_seed_decides_the_shuffling(rng):
 @given(st.integers(0, 2**140), st.integers(0, 2**31), st.integers(0, 2**31))
 def test_orders_are_those_of_a_seed_sequence(seed, t, epoch):
     Z = np.arange(40.0).reshape(20, 2)
-    own = adam.Own.of(adam.hashed(Z), np.arange(20))
+    own = adam.ClientCells.of(adam.hashed(Z), np.arange(20))
     key = (own.digest >> 32, own.digest & 0xFFFFFFFF, t, epoch)
     expected = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key)).permutation(20)
     np.testing.assert_array_equal(Adam(seed=seed).permutation(Z, t, epoch), own.rows[expected])

@@ -30,7 +30,7 @@ from ...kernels.threads import get_num_threads, parallel_map
 from ...progress import Progress, silent
 from ..checks import check_number, check_rounds
 from ..labels import Labels
-from ..problem import Problem, Rows, Solution
+from ..problem import Problem, RelativeRows, Solution
 from ..sampling import hashes_of
 from ..shown import Changed
 
@@ -97,9 +97,9 @@ class Adam(Changed):
 
     def permutation(self, cells: np.ndarray, t: int, epoch: int) -> np.ndarray:
         """Return the order in which a client visits its cells (n, d) in an epoch of round ``t``."""
-        return self._order(Own.of(hashed(cells), np.arange(len(cells))), t, epoch)
+        return self._order(ClientCells.of(hashed(cells), np.arange(len(cells))), t, epoch)
 
-    def _order(self, own: Own, t: int, epoch: int) -> np.ndarray:
+    def _order(self, own: ClientCells, t: int, epoch: int) -> np.ndarray:
         # What SeedSequence(self.seed, spawn_key=...) makes of these words, in a quarter of the time.
         words = _words(self.seed)
         words += [0] * (4 - len(words))
@@ -125,12 +125,17 @@ class Adam(Changed):
         if Z is None or labels is None:
             raise BadValue("Expected cells for the adam solver, found moments only.")
         Z = native(Z)
-        own = parallel_map(partial(Own.of, hashed(Z)), labels.rows())
+        own = parallel_map(partial(ClientCells.of, hashed(Z)), labels.rows())
         return Solution.of(problem, self._rounds(problem, rounds, Z, own, progress))
 
     def _rounds(
-        self, problem: Problem, rounds: int, Z: np.ndarray, own: list[Own], progress: Progress
-    ) -> Iterator[tuple[float, Rows]]:
+        self,
+        problem: Problem,
+        rounds: int,
+        Z: np.ndarray,
+        own: list[ClientCells],
+        progress: Progress,
+    ) -> Iterator[tuple[float, RelativeRows]]:
         """Yield the rows after each round."""
         theta = np.stack([np.ones_like(problem.mean), np.zeros_like(problem.mean)])
         yield 0, problem.identity()
@@ -146,7 +151,7 @@ class Adam(Changed):
             yield t + 1, problem.rows(*theta)
 
     def _round(
-        self, problem: Problem, t: int, Z: np.ndarray, own: list[Own], theta: np.ndarray
+        self, problem: Problem, t: int, Z: np.ndarray, own: list[ClientCells], theta: np.ndarray
     ) -> np.ndarray:
         """The average of all clients' copies of the adapter ``theta`` (2, B, d) after round ``t``."""
         n_batches, stop = len(own), Event()
@@ -180,7 +185,7 @@ class Adam(Changed):
         parallel_map(average, split(n_batches, max(threads, parts)), stop)
         return total
 
-    def _mini_batches(self, own: Own) -> int:
+    def _mini_batches(self, own: ClientCells) -> int:
         return -(-own.rows.size // self.batch_size)
 
     def _own_row(
@@ -189,7 +194,7 @@ class Adam(Changed):
         data: tuple[np.ndarray, np.ndarray, np.ndarray],
         t: int,
         Z: np.ndarray,
-        own: Own,
+        own: ClientCells,
         stop: Event,
     ) -> np.ndarray:
         """Run round ``t`` of a client with its cells of ``Z``; return its own row (2, d).
@@ -247,7 +252,7 @@ class _Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class ClientCells:
     """The cells of a client, sorted by the hash of their values.
 
     Attributes
@@ -262,7 +267,7 @@ class Own:
     digest: int
 
     @classmethod
-    def of(cls, hashes: np.ndarray, rows: np.ndarray) -> Own:
+    def of(cls, hashes: np.ndarray, rows: np.ndarray) -> ClientCells:
         """Sort ``rows``, in place since there are as many as cells, by the hashes of all cells."""
         own = hashes[rows]
         rows[:] = rows[np.argsort(own, kind="stable")]

@@ -23,7 +23,7 @@ import numpy as np
 from ...progress import Progress, silent
 from ..checks import check_rounds
 from ..labels import Labels
-from ..problem import Problem, Response, Rows, Solution
+from ..problem import Problem, RelativeRows, Response, Solution
 
 __all__ = ["Exact"]
 
@@ -71,14 +71,14 @@ class Exact:
 
 def _rounds(
     problem: Problem, K: Response, kappa: float, rounds: int
-) -> Iterator[tuple[float, Rows]]:
+) -> Iterator[tuple[float, RelativeRows]]:
     """Yield the rows after each of the first rounds, and after the last two."""
     w, goal = problem.share[:, None], problem.goal
 
-    def next_round(rows: Rows) -> Rows:
-        held = Rows(kappa * rows.u, kappa * rows.v)
-        pull = K.of(Rows(goal.u - held.u, goal.v - held.v))
-        return Rows(held.u + w * pull.u, held.v + w * pull.v)
+    def next_round(rows: RelativeRows) -> RelativeRows:
+        held = RelativeRows(kappa * rows.u, kappa * rows.v)
+        pull = K.of(RelativeRows(goal.u - held.u, goal.v - held.v))
+        return RelativeRows(held.u + w * pull.u, held.v + w * pull.v)
 
     rows = problem.identity()
     yield 0, rows
@@ -96,11 +96,11 @@ class _Step(NamedTuple):
     """Several rounds at once: rows y become A y + c."""
 
     A: Response
-    c: Rows
+    c: RelativeRows
 
-    def of(self, rows: Rows) -> Rows:
+    def of(self, rows: RelativeRows) -> RelativeRows:
         moved = self.A.of(rows)
-        return Rows(moved.u + self.c.u, moved.v + self.c.v)
+        return RelativeRows(moved.u + self.c.u, moved.v + self.c.v)
 
     def after(self, first: _Step) -> _Step:
         return _Step(self.A.times(first.A), self.of(first.c))
@@ -120,7 +120,7 @@ def _jump(problem: Problem, K: Response, kappa: float, rounds: int) -> _Step:
     return total
 
 
-def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
+def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> RelativeRows:
     r"""Solve :math:`((1-\kappa) I + \kappa w K)\, y = w K y^*` by the adjugate: no cancellation.
 
     :math:`y = [(1-\kappa) w K + \kappa w^2 \det K]\, y^* / [(1-\kappa)^2 + (1-\kappa) \kappa w\,
@@ -144,4 +144,4 @@ def _fixed_point(problem: Problem, K: Response, kappa: float, p: float) -> Rows:
             )
             for f, g in zip(follow, goal, strict=True)
         ]
-    return Rows(*ends)
+    return RelativeRows(*ends)

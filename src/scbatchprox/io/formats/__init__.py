@@ -24,7 +24,7 @@ from ..atomic import check_file, check_same, kind_at
 from ..damaged import reading
 
 __all__ = [
-    "BLOCK_LABELS", "SUFFIXES", "CellFile", "Encoder", "Rows", "Writer", "check_key",
+    "BLOCK_LABELS", "SUFFIXES", "CellFile", "Encoder", "RowsOnDisk", "Writer", "check_key",
     "kind_of", "open_cells",
 ]  # fmt: skip
 
@@ -42,7 +42,7 @@ SUFFIXES = {
 }
 
 
-class Rows(Protocol):
+class RowsOnDisk(Protocol):
     """An embedding on disk; a slice of it is read when requested."""
 
     @property
@@ -146,7 +146,7 @@ class CellFile(ABC):
             ) from None
         check_same(self.path, self.state, now)
 
-    def embedding(self, use_rep: str | None) -> Rows:
+    def embedding(self, use_rep: str | None) -> RowsOnDisk:
         """Return the rows of the embedding with this name."""
         with reading(self.path):
             return self._embedding(use_rep)
@@ -164,7 +164,7 @@ class CellFile(ABC):
         """Open the file, and check what can be checked without reading it."""
 
     @abstractmethod
-    def _embedding(self, use_rep: str | None) -> Rows: ...
+    def _embedding(self, use_rep: str | None) -> RowsOnDisk: ...
 
     @abstractmethod
     def _obs(self, keys: Sequence[str], what: Part) -> pd.DataFrame: ...

@@ -27,7 +27,7 @@ from ...core.checks import some_of
 from ...errors import BadKey, BadValue, DiskFull, Parameter, Part
 from ..atomic import replacing
 from ..damaged import damaged, reading
-from . import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
+from . import BLOCK_LABELS, CellFile, Encoder, RowsOnDisk, Writer
 
 __all__ = ["DiskRows", "NpyFile", "NpzFile", "npy_labels", "npy_writer", "scratch_file"]
 
@@ -118,7 +118,7 @@ class NpyFile(CellFile):
         file = self.opened.enter_context(open(self.path, "rb"))  # noqa: SIM115
         self._rows = _npy_rows(file, self.path)
 
-    def _embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> RowsOnDisk:
         rows = self._rows
         if rows.ndim != 2:
             raise BadValue(
@@ -182,7 +182,7 @@ class NpzFile(CellFile):
         }
         self._source: str | None = None
 
-    def _embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> RowsOnDisk:
         name = use_rep or self._only_matrix()
         self.require([name], self._members, "arrays", Parameter("use_rep"))
         array = self._array(name)

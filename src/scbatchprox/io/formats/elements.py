@@ -23,7 +23,7 @@ from anndata.io import read_elem, sparse_dataset
 from ...core.checks import BATCH_KEY, absent_embedding, require_columns
 from ...errors import BadValue, Part
 from ..damaged import check_fits, reading
-from . import BLOCK_LABELS, CellFile, Encoder, Rows
+from . import BLOCK_LABELS, CellFile, Encoder, RowsOnDisk
 
 __all__ = [
     "AnnDataFile", "check_stored", "child", "group_in", "own_group", "parts_of", "stored_obs", "stored_rows",
@@ -36,7 +36,7 @@ class AnnDataFile(CellFile):
     #: Its group.
     group: Any
 
-    def _embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> RowsOnDisk:
         """Return the rows of ``obsm[use_rep]``, or of ``X``."""
         name, obsm = use_rep or self.default_rep, group_in(self.group, "obsm")
         inside = name != "X" or "X" in obsm
@@ -82,7 +82,7 @@ class StoredRows:
             return _checked(self._rows[rows])
 
 
-def stored_rows(element: Any, name: str) -> Rows:
+def stored_rows(element: Any, name: str) -> RowsOnDisk:
     """Return the rows of a matrix in HDF5 or zarr, in memory if they cannot be read in parts."""
     kind = element.attrs.get("encoding-type", "array")
     sparse = kind in ("csr_matrix", "csc_matrix")

@@ -35,7 +35,7 @@ from ...core.checks import some_of
 from ...errors import BadKey, BadValue, MissingExtra, Parameter, Part
 from ..atomic import replacing
 from ..damaged import check_fits, damaged, reading
-from . import BLOCK_LABELS, CellFile, Encoder, Rows, Writer
+from . import BLOCK_LABELS, CellFile, Encoder, RowsOnDisk, Writer
 from .arrays import DiskRows, scratch_file
 
 __all__ = ["ParquetFile", "TextFile"]
@@ -59,7 +59,7 @@ class Table(CellFile):
         self._keys: set[str] = set()
         super().__init__(path, worker=worker)
 
-    def _embedding(self, use_rep: str | None) -> Rows:
+    def _embedding(self, use_rep: str | None) -> RowsOnDisk:
         """Return the columns of numbers, or those whose names begin with ``use_rep``.
 
         They are chosen when they are first used, because columns that are requested as batch keys
@@ -124,7 +124,7 @@ class Table(CellFile):
         return names
 
     @abstractmethod
-    def rows_of(self, names: Sequence[str]) -> Rows:
+    def rows_of(self, names: Sequence[str]) -> RowsOnDisk:
         """Return the rows of some columns of numbers."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ class Coordinates:
         return self._table.coordinates(self._prefix)
 
     @cached_property
-    def _values(self) -> Rows:
+    def _values(self) -> RowsOnDisk:
         return self._table.rows_of(self.names)
 
     def uses(self, name: str) -> bool:
@@ -281,7 +281,7 @@ class TextFile(Table):
         self.columns = [""] * self._unnamed + header
         self._check_columns()
 
-    def rows_of(self, names: Sequence[str]) -> Rows:
+    def rows_of(self, names: Sequence[str]) -> RowsOnDisk:
         """Return the rows of some columns of numbers."""
         return self._parsed().columns([self.columns.index(name) for name in names])
 

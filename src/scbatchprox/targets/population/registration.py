@@ -20,7 +20,7 @@ from ...kernels.threads import one_numpy_thread
 from .agreement import Strengths
 from .copies import Turning
 from .meeting import NONE, Batches, Everyone, Sums
-from .run import Fixed, Look, Run, fall
+from .run import FixedConsensus, Look, Run, fall
 from .settings import PopulationSettings
 
 __all__ = ["Consensus", "Registered", "register", "register_to"]
@@ -153,7 +153,7 @@ def register_to(
     everyone = Everyone(float(n.sum() + consensus.mass.sum()), 2.0, consensus.variance / size**2)
     batches = Batches((X - consensus.origin) / size, n, np.array([0, len(X)]), everyone)
     sums = Sums(consensus.mass, consensus.total / size)
-    fixed = Fixed(sums, consensus.cells, consensus.turning)
+    fixed = FixedConsensus(sums, consensus.cells, consensus.turning)
     run = Run(batches, consensus.settings, strengths, itself, fixed)
     with one_numpy_thread():
         found = _registered(run, rounds, force, consensus)

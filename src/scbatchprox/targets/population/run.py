@@ -28,7 +28,7 @@ from .copies import Support, Turning, principal_axes, supported
 from .meeting import NONE, Batches, Goals, Met, Stack, Sums, added, composition, spacing
 from .settings import PopulationSettings
 
-__all__ = ["Fixed", "Look", "Run", "fall"]
+__all__ = ["FixedConsensus", "Look", "Run", "fall"]
 
 #: Steps of k-means after the centres are seeded.
 STEPS = 2
@@ -47,7 +47,7 @@ CACHED = 1 << 18
 SEARCH = 5
 
 
-class Fixed(NamedTuple):
+class FixedConsensus(NamedTuple):
     """A consensus that does not change."""
 
     sums: Sums
@@ -103,7 +103,7 @@ class Run:
         settings: PopulationSettings,
         strengths: Strengths,
         exchange: Exchange = itself,
-        fixed: Fixed | None = None,
+        fixed: FixedConsensus | None = None,
         shift: Floats | None = None,
     ) -> None:
         self.batches, self.settings, self.strengths = batches, settings, strengths
