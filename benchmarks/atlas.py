@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from scbatchprox import Atlas, Moments
-from scbatchprox.atlas.folder import Entry, commit
+from scbatchprox.atlas.versions import Entry, commit
 
 from .measure import Row, cells, fastest
 

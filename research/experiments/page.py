@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import pandas as pd
 
-from scbatchprox.core.tables import markdown_table
+from scbatchprox.core.printed_tables import markdown_table
 
 __all__ = [
     *("MEANINGS", "NAMES", "NO_EFFECT", "SENTENCE_NAMES", "Report"),

@@ -20,7 +20,7 @@ from command_line import run
 from model_files import edited
 from scbatchprox import BatchProx, InputError, refine_file
 from scbatchprox.atlas import Atlas
-from scbatchprox.atlas.folder import checksum
+from scbatchprox.atlas.versions import checksum
 from scbatchprox.io.formats import tables
 
 pytestmark = [

@@ -33,8 +33,7 @@ from ..progress import Progress, silent
 from ..targets.method import solver_of
 from ..upstream import Upstream
 from ..upstream.on_disk import recorded
-from . import folder
-from .folder import AtlasList, Counts, Entry, check_upstream, fingerprint
+from . import versions
 from .judging import (
     Arrival,
     after_adding,
@@ -44,6 +43,7 @@ from .judging import (
 )
 from .log import Diff, Log, changed_rows
 from .scores import cell_scores, check_score_outputs, far_cells, score_file, write_scores
+from .versions import AtlasList, Counts, Entry, check_upstream, fingerprint
 
 __all__ = ["Atlas"]
 
@@ -74,7 +74,7 @@ class Atlas:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._record = folder.read(self.path)
+        self._record = versions.read(self.path)
 
     def __repr__(self) -> str:
         now = self._record.current
@@ -120,14 +120,14 @@ class Atlas:
             (),
         )
         path = Path(path)
-        folder.check_new_folder(path)
+        versions.check_new_folder(path)
         path.mkdir(exist_ok=True)
-        with folder.locked(path):
-            if (path / folder.LIST).exists():
+        with versions.locked(path):
+            if (path / versions.LIST).exists():
                 raise BadValue(
                     f"Expected a new or empty folder for the atlas, found one in {path}."
                 )
-            folder.commit(path, record, folder.next_entry(record, "init"))
+            versions.commit(path, record, versions.next_entry(record, "init"))
         return cls(path)
 
     def add(
@@ -275,8 +275,8 @@ class Atlas:
     def rollback(self, version: int) -> int:
         """Return to a version, by a new version with the same file; returns the new number."""
         with self._writing():
-            old = self._record.entry(folder.as_version(version))
-            model = folder.load(self.path, old)
+            old = self._record.entry(versions.as_version(version))
+            model = versions.load(self.path, old)
             # From the log, not from the current file, which may be damaged.
             added, removed = self._record.changes(self.version, old.number)
             return self._commit(
@@ -332,7 +332,7 @@ class Atlas:
 
     def model_at(self, version: int) -> BatchProx | None:
         """Return the model of any version."""
-        return folder.load(self.path, self._record.entry(folder.as_version(version)))
+        return versions.load(self.path, self._record.entry(versions.as_version(version)))
 
     def cell_scores(self, Z: Any) -> Floats:
         """(N,) distance of each cell from the nearest batch; see :func:`scbatchprox.atlas.cell_scores`."""
@@ -358,11 +358,11 @@ class Atlas:
     @contextmanager
     def _writing(self, dry_run: bool = False) -> Iterator[None]:
         """Hold the lock, and read the list of versions again: it may be newer than the one opened."""
-        latest = folder.read(
+        latest = versions.read(
             self.path, self._record
         )  # an error, before a lock is created elsewhere
-        with nullcontext() if dry_run else folder.locked(self.path):
-            self._record = folder.read(self.path, latest)
+        with nullcontext() if dry_run else versions.locked(self.path):
+            self._record = versions.read(self.path, latest)
             yield
 
     def _add(
@@ -391,13 +391,13 @@ class Atlas:
     def _commit(
         self, action: str, model: BatchProx | None, same_as: Entry | None = None, **facts: Any
     ) -> int:
-        entry = folder.next_entry(self._record, action, **facts)
+        entry = versions.next_entry(self._record, action, **facts)
         if model is not None:
             seen = model.moments_
             entry = replace(entry, n_batches=int(seen.batches.size), n_cells=seen.n_cells)
         if same_as is not None:
             entry, model = replace(entry, file=same_as.file, sha256=same_as.sha256), None
-        self._record = folder.commit(self.path, self._record, entry, model)
+        self._record = versions.commit(self.path, self._record, entry, model)
         return self.version
 
     def _params_of(self, model: BatchProx | None) -> dict[str, Any]:

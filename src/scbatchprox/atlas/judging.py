@@ -19,8 +19,8 @@ from ..api.estimator import BatchProx
 from ..core.checks import some_of
 from ..core.labels import union
 from ..core.moments import Moments, Pooled
+from ..core.printed_tables import Tabled
 from ..core.shown import count
-from ..core.tables import Tabled
 from ..diagnosis.table import verdict_lines
 from ..diagnosis.verdict import (
     DEFAULTS,

@@ -11,9 +11,9 @@ import pandas as pd
 
 from ..api.estimator import BatchProx
 from ..core.adapter import Adapter, displacement
+from ..core.printed_tables import Tabled, html_table, narrow_table
 from ..core.shown import count, names, one_line
-from ..core.tables import Tabled, html_table, narrow_table
-from .folder import Counts
+from .versions import Counts
 
 __all__ = ["Diff", "Log", "action", "changed_rows"]
 

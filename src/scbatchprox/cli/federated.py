@@ -244,7 +244,7 @@ def plan(
     method: Annotated[dict[str, Any], o.method_flags(target="moment")],
 ) -> None:
     """Publish a plan for a federated fit, which every site must confirm."""
-    from ..atlas.folder import fingerprint
+    from ..atlas.versions import fingerprint
     from ..federated.fit import refine_parameters
 
     model = o.model_of(method)

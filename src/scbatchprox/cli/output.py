@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..core.printed_tables import whole_table
 from ..core.shown import one_line
-from ..core.tables import whole_table
 from ..errors import DiskFull, InputError, Parameter, Sentence
 from ..progress import Progress as Callback
 from .process import check_address_space

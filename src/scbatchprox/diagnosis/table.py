@@ -22,8 +22,8 @@ from ..core.checks import warn_user
 from ..core.fit import Fit
 from ..core.labels import Labels
 from ..core.moments import Moments
+from ..core.printed_tables import html_table, narrow_table
 from ..core.shown import count, names
-from ..core.tables import html_table, narrow_table
 from ..core.target import Cells, Decision, Evidence, TargetRule, Weights
 from ..errors import Part
 from ..kernels.arrays import Floats, Ints

@@ -20,8 +20,8 @@ from ..cells.file import CHUNK_BYTES
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
+from ..core.printed_tables import Tabled
 from ..core.shown import count, names
-from ..core.tables import Tabled
 from ..errors import BadValue, Parameter
 from ..io.damaged import naming
 from ..io.formats import CellFile, kind_of, open_cells

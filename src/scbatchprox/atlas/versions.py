@@ -1,4 +1,4 @@
-"""The folder of an atlas: a list of versions, and one file per version, which never changes.
+"""The versions of an atlas on disk: a list of them, and one file per version, which never changes.
 
 ``atlas.json`` lists every version with the checksum of its file. ``versions/000002.safetensors`` and so on
 are saved models. The file of a version is complete on disk before the new list replaces the old one in one

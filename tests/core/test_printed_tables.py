@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scbatchprox.core.tables import narrow_table, short_names
+from scbatchprox.core.printed_tables import narrow_table, short_names
 
 SAMPLES = [f"GSM4339{i}_C1{i}_filtered_feature_bc_matrix" for i in range(70, 90)]
 NESTED = [f"{donor}_{site}_library" for donor in ("anna", "bert") for site in ("left", "right")]
