@@ -12,7 +12,7 @@ import pytest
 from atlas_cells import SIZES, fitted, of
 from data import make_cells
 from scbatchprox import Atlas, __version__
-from scbatchprox.atlas import folder
+from scbatchprox.atlas import versions as listed
 
 
 class TestLog:
@@ -110,7 +110,7 @@ class TestDiff:
 def history(rng, n):
     """A list of versions that add one batch or more cells of one, forget one, or return to any other."""
     batches = {1: {}}
-    versions = [folder.Entry(1, "init", None, "", "")]
+    versions = [listed.Entry(1, "init", None, "", "")]
     for number in range(2, n + 1):
         now, kind = dict(batches[number - 1]), rng.random()
         facts = {}
@@ -124,7 +124,7 @@ def history(rng, n):
             name = f"batch{rng.integers(number)}"
             facts["added"] = [{"batch": name, "n_cells": number}]
             now[name] = now.get(name, 0) + number
-        versions.append(folder.Entry(number, "test", number - 1, "", "", **facts))
+        versions.append(listed.Entry(number, "test", number - 1, "", "", **facts))
         batches[number] = now
     return tuple(versions), batches
 
@@ -133,7 +133,7 @@ class TestManyVersions:
     def test_batches_of_every_version(self, path, rng):
         record = Atlas.create(path, target="moment")._record
         versions, expected = history(rng, 150)
-        folder.commit(path, replace(record, versions=versions[:-1]), versions[-1])
+        listed.commit(path, replace(record, versions=versions[:-1]), versions[-1])
         found = Atlas.open(path)._record
         assert {number: found.batches(number) for number in expected} == expected
         assert len({len(batches) for batches in expected.values()}) > 10
@@ -142,10 +142,10 @@ class TestManyVersions:
         record = Atlas.create(path, target="moment")._record
         versions, batches = history(rng, 40)
         stranger = next(name for name in batches[39] if name not in batches[40 // 2])
-        back = folder.Entry(41, "rollback", 40, "", "", to=20)
+        back = listed.Entry(41, "rollback", 40, "", "", to=20)
         gone = [{"batch": stranger, "n_cells": 1}]
-        last = folder.Entry(42, "forget", 41, "", "", removed=gone)
-        folder.commit(path, replace(record, versions=(*versions, back)), last)
+        last = listed.Entry(42, "forget", 41, "", "", removed=gone)
+        listed.commit(path, replace(record, versions=(*versions, back)), last)
         with pytest.raises(ValueError, match=f"which is damaged .KeyError: '{stranger}'"):
             Atlas.open(path)
 
@@ -154,11 +154,11 @@ class TestManyVersions:
         costs = []
         for n in (150, 300):
             versions = [
-                folder.Entry(k, "add", k - 1, "", "", added=[{"batch": f"{k:04d}", "n_cells": 1}])
+                listed.Entry(k, "add", k - 1, "", "", added=[{"batch": f"{k:04d}", "n_cells": 1}])
                 for k in range(2, n + 1)
             ]
             all_but_last = replace(record, versions=(*record.versions, *versions[:-1]))
-            folder.commit(path, all_but_last, versions[-1])
+            listed.commit(path, all_but_last, versions[-1])
             Atlas.open(path)  # what is imported when it is first needed
             costs.append(cost(lambda: Atlas.open(path)._record.recorded_upstream))
         (lines, most), (twice, more) = costs
