@@ -125,7 +125,7 @@ def test_quiet_prints_nothing_and_writes(path, tmp_path):
 def test_fast_reads_a_sample(path, adata, monkeypatch):
     monkeypatch.setattr("scbatchprox.evaluate.comparison.FAST_CELLS", 100)
     # Small chunks, so that the sample comes from many.
-    monkeypatch.setattr("scbatchprox.evaluate.comparison.CHUNK_BYTES", 1024)
+    monkeypatch.setattr("scbatchprox.cells.file.CHUNK_BYTES", 1024)
     answer = json.loads(scored(path, "--json", "--profile", "fast", "--runs", 1).stdout)
     labelled = np.flatnonzero(adata.obs["type"].notna())
     obs = adata.obs.iloc[labelled]

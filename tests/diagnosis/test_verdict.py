@@ -15,11 +15,13 @@ import scbatchprox
 from report_cells import make_cells
 from scbatchprox import Decision, PopulationSettings, diagnose, pl, refine, report
 from scbatchprox.diagnosis.kept import Kept
-from scbatchprox.diagnosis.table import Diagnosis, with_kept
+from scbatchprox.diagnosis.table import COLUMNS, Diagnosis, with_kept
 from scbatchprox.diagnosis.verdict import (
-    COLUMNS,
     NEARNESS,
+    TEXT_COLUMNS,
     Level,
+    Reason,
+    Verdict,
     judge_arriving,
     judge_batch,
     judge_kept,
@@ -211,7 +213,7 @@ def test_level_and_reasons_are_stored(tmp_path, kind):
         cells.write_h5ad(path) if kind == "h5ad" else cells.write_zarr(path)
         stored = (ad.read_h5ad if kind == "h5ad" else ad.read_zarr)(path).uns[key]["diagnosis"]
         assert verdicts_of(stored)[0].names == verdicts_of(made)[0].names
-        for name in COLUMNS:
+        for name in TEXT_COLUMNS:
             assert stored[name].tolist() == made[name].tolist()
     assert made["level"].tolist() == [Level.REMOVED] * 3
     assert made["reasons"].tolist() == ["agreement"] * 3
@@ -308,3 +310,19 @@ def test_levels_are_written_in_one_module_and_sentences_are_not_parsed(path):
                 assert node.value != level, node.lineno
                 assert not node.value.startswith(f"{level}:"), node.lineno
                 assert level not in node.value.replace("batch effect", ""), node.lineno
+
+
+def test_every_number_has_a_title_and_a_meaning():
+    """Tables, pictures and reports take the columns from one list, in its order."""
+    table = diagnose(make_cells(), "batch")
+    assert [name for name in table.columns if name not in TEXT_COLUMNS] == list(COLUMNS)
+    for column in COLUMNS.values():
+        assert column.title
+        assert column.meaning
+        assert column.how.format(0.5)
+
+
+def test_a_reason_needs_words():
+    unheard = Verdict(Level.WEAK, (Reason("unheard", 1.0, 2.0),))
+    with pytest.raises(AssertionError, match="no words for the reason 'unheard'"):
+        sentence(unheard, {"moved": 1.0})

@@ -23,7 +23,7 @@ from ..kernels.blocks import output_dtype
 from ..progress import Progress
 from .keys import as_keys, as_names, batch_labels
 
-__all__ = ["CHUNK_BYTES", "Job", "open_job"]
+__all__ = ["Job", "open_job", "rows_at_a_time"]
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,7 @@ class Job:
     @property
     def step(self) -> int:
         """Rows to read at a time."""
-        step = max(1, CHUNK_BYTES // (self.rows.shape[1] * self.rows.dtype.itemsize))
-        return max(self.file.row_step, step // self.file.row_step * self.file.row_step)
+        return rows_at_a_time(self.file, self.rows)
 
     def write(
         self, mapped: Iterator[tuple[int, np.ndarray]], record: dict[str, Any], progress: Progress
@@ -78,6 +77,12 @@ class Job:
             with reading(path):
                 writer.finish(record)
                 stack.close()
+
+
+def rows_at_a_time(file: CellFile, rows: RowsOnDisk) -> int:
+    """Rows of a file to read at a time: whole stored chunks, so that none is read twice."""
+    wanted = max(1, CHUNK_BYTES // (rows.shape[1] * rows.dtype.itemsize))
+    return max(file.row_step, wanted // file.row_step * file.row_step)
 
 
 @contextmanager

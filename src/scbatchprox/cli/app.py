@@ -215,7 +215,7 @@ def diagnose(
     """Tell what refining a file would do to each batch, and on which evidence; writes nothing."""
     from ..api.files import diagnose_file
     from ..diagnosis.table import diagnosis_lines
-    from ..diagnosis.verdict import COLUMNS
+    from ..diagnosis.verdict import TEXT_COLUMNS
 
     wanted = o.model_of(method)
     with output.progress() as progress:
@@ -225,7 +225,7 @@ def diagnose(
     table = fitted.diagnosis_
     assert table is not None  # diagnose_file always makes one
     if output.width is None:
-        output.print_table(table.drop(columns=list(COLUMNS)))
+        output.print_table(table.drop(columns=list(TEXT_COLUMNS)))
         output.print_line("", *_verdicts(table, None))
     else:
         output.print_line(*diagnosis_lines(table, output.width))

@@ -11,7 +11,7 @@ import math
 import shutil
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,10 +33,10 @@ from ..targets.population.find import looked_at
 from ..targets.population.target import PopulationTarget
 from .kept import MEASURES, Kept, kept_columns, kept_names
 from .verdict import (
-    COLUMNS,
     DEFAULTS,
     DIFFERENT,
     MIN_CELLS,
+    TEXT_COLUMNS,
     Verdict,
     clauses,
     composition_warning,
@@ -52,17 +52,63 @@ from .verdict import (
 )
 
 __all__ = [
-    "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in", "look", "sample_sizes",
-    "verdict_lines", "with_kept", "worst_first",
+    "COLUMNS", "Column", "Diagnosis", "composition_of", "diagnosis", "diagnosis_lines", "found_in",
+    "look", "sample_sizes", "verdict_lines", "with_kept", "worst_first",
 ]  # fmt: skip
 
 #: Batches and different verdicts that are printed, at most; and of batches with one verdict, the names.
 ROWS, VERDICTS, NAMED = 40, 12, 12
-#: Columns that are not printed: what ``evidence`` is made of, and what few batches have.
-DETAILS = ("support", "chance", "gain", "smooth", "removed")
 SCALES = ("scale_min", "scale_max")
 #: Columns of the screen, at most, that sentences are wrapped at.
 WIDEST = 110
+
+
+class Column(NamedTuple):
+    """A number of a diagnosis: its title and meaning, and how it is written.
+
+    A ``detail`` is not shown: what ``evidence`` is made of, and what few batches have.
+    """
+
+    title: str
+    meaning: str
+    how: str = "{:.2f}"
+    detail: bool = False
+
+
+#: The numbers of a diagnosis, in their order. Tables, pictures and reports take them from here.
+COLUMNS = {
+    "n_cells": Column("cells", "number of cells", "{:,.0f}"),
+    "moved": Column("moved", "how far cells move, as a part of the batch's spread"),
+    "scale_min": Column("smallest scale", "smallest factor by which a coordinate is scaled"),
+    "scale_max": Column("largest scale", "largest factor by which a coordinate is scaled"),
+    "matched": Column("matched", "part of the batch that meets other batches", "{:.0%}"),
+    "agreement": Column(
+        "agreement", "how far its centres agree on a displacement, over what chance gives"
+    ),
+    "evidence": Column(
+        "evidence", "how much better its geometry fits the others than turned copies of it"
+    ),
+    "support": Column("support", "how well its geometry fits the others", detail=True),
+    "chance": Column("chance", "how well turned copies of it fit the others", detail=True),
+    "gain": Column(
+        "gain", "how many times better it meets the others than without its shift", detail=True
+    ),
+    "smooth": Column(
+        "smooth",
+        "how far neighbouring centres agree on more than a shift, over what chance gives",
+        detail=True,
+    ),
+    "composition": Column(
+        "composition",
+        "how much its composition differs from the others': 0 equal, 1 nothing in common",
+    ),
+    "removed": Column(
+        "removed", "size of the effect that was removed, in units of the embedding", detail=True
+    ),
+    "neighbours_kept": Column(
+        "neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"
+    ),
+}
 
 
 class Diagnosis(pd.DataFrame):  # type: ignore[misc]
@@ -110,7 +156,10 @@ def verdict_lines(table: pd.DataFrame, width: int) -> list[str]:
 def _numbers(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the numbers that differ between batches, and a sentence if some batches are left out."""
     kept = [f"{name} {what}" for name in kept_names(table) for what in MEASURES]
-    numbers = pd.DataFrame(table).drop(columns=[*COLUMNS, *kept, *DETAILS], errors="ignore")
+    numbers = pd.DataFrame(table).drop(
+        columns=[*TEXT_COLUMNS, *kept, *(name for name, of in COLUMNS.items() if of.detail)],
+        errors="ignore",
+    )
     scales = [name for name in SCALES if name in numbers]
     if (numbers[scales] == 1).all(axis=None):  # of no interest, as for the population target
         numbers = numbers.drop(columns=scales)
@@ -162,10 +211,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, min(width, WIDEST), subsequent_indent="    ", break_on_hyphens=False)
 
 
-#: Numbers of the evidence in the table.
-EVIDENCE = (
-    "matched", "agreement", "evidence", "support", "chance", "gain", "smooth", "composition", "removed",
-)  # fmt: skip
 #: Nearest neighbours compared, and the number of cells, over all batches, whose neighbours are compared.
 NEIGHBOURS, NEIGHBOUR_CELLS = 15, 2000
 
@@ -178,7 +223,7 @@ def diagnosis(
     labels = sample.labels
     some = MemoryCells(sample.cells, labels)
     found, is_own = _evidence(fit, some, seed)
-    numbers = {name: getattr(found, name) for name in EVIDENCE}
+    numbers = {name: getattr(found, name) for name in COLUMNS if name in Evidence.numbers()}
     numbers["composition"] = composition_of(found, cells.labels.n)
     # By position, because pandas treats boolean labels as a mask.
     movement = fit.adapter.movement(fit.moments).iloc[
@@ -204,9 +249,9 @@ def diagnosis(
 
 def with_kept(table: pd.DataFrame, columns: list[Kept]) -> pd.DataFrame:
     """Return a diagnosis without columns to keep with what happens to these, and what follows from it."""
-    reasons, texts = judge_kept(columns), table[list(COLUMNS)]
+    reasons, texts = judge_kept(columns), table[list(TEXT_COLUMNS)]
     numbers = {name: value for column in columns for name, value in column.numbers.items()}
-    table = table.drop(columns=list(COLUMNS)).assign(**numbers)
+    table = table.drop(columns=list(TEXT_COLUMNS)).assign(**numbers)
     verdicts, said = [], []
     for verdict, moved, text in zip(
         verdicts_of(table.join(texts)), table["moved"], texts["verdict"], strict=True

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ..core.target import TargetRule
 
 __all__ = [
-    "COLUMNS", "CONFOUNDED", "DEFAULTS", "DIFFERENT", "FAR", "FAR_FACTOR", "FIRST", "LARGE_SCALE",
-    "MIN_CELLS", "MIN_KEPT", "MUCH_REMOVED", "NEARNESS", "N_BATCHES", "VERY_FAR", "VERY_FAR_FACTOR",
-    "Level", "Reason", "Verdict", "clauses", "composition_warning", "judge_arriving", "judge_batch",
-    "judge_kept", "judge_place", "kept_warning", "level_of", "mover_of", "place_sentence", "sentence",
-    "verdict_columns", "verdicts_of", "why", "with_care",
+    "CONFOUNDED", "DEFAULTS", "DIFFERENT", "FAR", "FAR_FACTOR", "FIRST", "LARGE_SCALE", "MIN_CELLS",
+    "MIN_KEPT", "MUCH_REMOVED", "NEARNESS", "N_BATCHES", "TEXT_COLUMNS", "VERY_FAR",
+    "VERY_FAR_FACTOR", "Level", "Reason", "Verdict", "clauses", "composition_warning",
+    "judge_arriving", "judge_batch", "judge_kept", "judge_place", "kept_warning", "level_of",
+    "mover_of", "place_sentence", "sentence", "verdict_columns", "verdicts_of", "why", "with_care",
 ]  # fmt: skip
 
 
@@ -101,11 +101,11 @@ VERY_FAR_FACTOR = 4.0
 
 
 #: Columns of a diagnosis that are texts: the level, the names of the reasons, and the sentence.
-COLUMNS = ("level", "reasons", "verdict")
+TEXT_COLUMNS = ("level", "reasons", "verdict")
 #: The number of batches is no column of a diagnosis.
 N_BATCHES = "n_batches"
 #: Levels by their texts, also those that earlier versions wrote.
-TEXTS = {str(level): level for level in Level} | {
+LEVELS_BY_TEXT = {str(level): level for level in Level} | {
     "safe": Level.REMOVED,
     "move with care": Level.WEAK,
     "leave alone": Level.ALONE,
@@ -152,7 +152,7 @@ def verdicts_of(table: pd.DataFrame) -> list[Verdict | None]:
     """
     found: list[Verdict | None] = []
     # The longest first: the name of a column to keep may have a comma, and end like that of another.
-    names = {*map(str, table.columns), N_BATCHES}.difference(COLUMNS)
+    names = {*map(str, table.columns), N_BATCHES}.difference(TEXT_COLUMNS)
     longest = sorted(names, key=len, reverse=True)
     name = re.compile(f"({'|'.join(map(re.escape, longest))})(?:, |$)")
     for row in table.to_dict("records"):
@@ -166,7 +166,7 @@ def verdicts_of(table: pd.DataFrame) -> list[Verdict | None]:
 
 def level_of(text: Any) -> Level | None:
     """Return the level with this text, also one of an earlier version; ``None`` if there is none."""
-    return TEXTS.get(text) if isinstance(text, str) else None
+    return LEVELS_BY_TEXT.get(text) if isinstance(text, str) else None
 
 
 def why(sentence: str) -> str:
@@ -377,7 +377,9 @@ def _clause(
             return f"cells keep {value:.0%} of their neighbours"
         case "distance" | "nearest_distance" | "spread_ratio":
             return f"it is {NEARNESS[verdict.level]} from all batches of the atlas"
-    return _kept(reason.name.rpartition(" ")[0], verdict, numbers)
+    column, _, what = reason.name.rpartition(" ")
+    assert what in MEASURES, f"no words for the reason {reason.name!r}"
+    return _kept(column, verdict, numbers)
 
 
 def _decided(reason: Reason, level: Level, others: str, mover: str | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cells.file import CHUNK_BYTES
+from ..cells.file import rows_at_a_time
 from ..cells.keys import as_keys, batch_labels
 from ..core.checks import check_embedding, one_of, some_of
 from ..core.labels import Labels
@@ -462,12 +462,12 @@ def _read(file: CellFile, rep: str, rows: Ints, n_cells: int) -> np.ndarray:
     with naming(file.path):
         stored = file.embedding(rep)
         check_embedding(stored[0:1])
-    n, d = stored.shape
+    n = stored.shape[0]
     if n != n_cells:
         raise BadValue(
             f"Expected one label per cell of {rep!r} ({n}) in {file.path.name}, found {n_cells}."
         )
-    step = max(file.row_step, CHUNK_BYTES // (d * stored.dtype.itemsize))
+    step = rows_at_a_time(file, stored)
     blocks = []
     for lo in range(0, n, step):
         wanted = rows[(rows >= lo) & (rows < lo + step)] - lo

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..core.checks import some_of
 from ..core.shown import count
-from ..diagnosis.table import worst_first
+from ..diagnosis.table import COLUMNS, worst_first
 from ..diagnosis.verdict import verdicts_of
 from ..errors import BadKey, BadValue
 from ..kernels.arrays import Floats
@@ -284,12 +284,8 @@ def _rounds(axes: Axes, rounds: Floats, values: Floats, use: slice, colour: str)
     axes.set_xlabel("round" if line == "-" else "round (dotted: some are left out)", fontsize=9)
 
 
-#: Columns in their order, and headings that are not their names.
-ORDER = (
-    "n_cells", "moved", "scale_min", "scale_max", "matched", "agreement", "evidence", "support", "chance",
-    "gain", "smooth", "composition", "removed", "neighbours_kept",
-)  # fmt: skip
-HEADINGS = {name: name.replace("_", "\n") for name in ORDER} | {
+#: Headings of columns: their names, but for these.
+HEADINGS = {name: name.replace("_", "\n") for name in COLUMNS} | {
     "n_cells": "cells",
     "composition": "composition\ndiffers",
 }

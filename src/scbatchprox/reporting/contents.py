@@ -30,9 +30,8 @@ from ..core.moments import Anchors, Moments
 from ..core.solvers import Exact, History
 from ..core.target import Cells, Weights
 from ..diagnosis.kept import MEASURES, kept_columns, kept_names
-from ..diagnosis.table import diagnosis, with_kept
-from ..diagnosis.verdict import COLUMNS as TEXTS
-from ..diagnosis.verdict import level_of
+from ..diagnosis.table import COLUMNS, diagnosis, with_kept
+from ..diagnosis.verdict import TEXT_COLUMNS, level_of
 from ..errors import BadValue, MissingExtra, Parameter
 from ..evaluate.cells import sample
 from ..evaluate.classification import f1_given_batch
@@ -48,30 +47,7 @@ from ..targets.population.find import gathered, looked_at
 from ..upstream.base import digest
 from .source import ReportSource
 
-__all__ = ["COLUMNS", "SCORES", "Contents", "Drawn", "Scores", "gather"]
-
-#: Columns of a diagnosis: title, what it means, and how its numbers are written.
-COLUMNS: dict[str, tuple[str, str, str]] = {
-    "n_cells": ("cells", "number of cells", "{:,.0f}"),
-    "moved": ("moved", "how far cells move, as a part of the batch's spread", "{:.2f}"),
-    "matched": ("matched", "part of the batch that meets other batches", "{:.0%}"),
-    "agreement": ("agreement",
-        "how far its centres agree on a displacement, over what chance gives", "{:.2f}"),
-    "evidence": ("evidence",
-        "how much better its geometry fits the others than turned copies of it", "{:.2f}"),
-    "support": ("support", "how well its geometry fits the others", "{:.2f}"),
-    "chance": ("chance", "how well turned copies of it fit the others", "{:.2f}"),
-    "gain": ("gain", "how many times better it meets the others than without its shift", "{:.2f}"),
-    "smooth": ("smooth",
-        "how far neighbouring centres agree on more than a shift, over what chance gives", "{:.2f}"),
-    "composition": ("composition",
-        "how much its composition differs from the others': 0 equal, 1 nothing in common", "{:.2f}"),
-    "removed": ("removed",
-        "size of the effect that was removed, in units of the embedding", "{:.2f}"),
-    "neighbours_kept": ("neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"),
-    "scale_min": ("smallest scale", "smallest factor by which a coordinate is scaled", "{:.2f}"),
-    "scale_max": ("largest scale", "largest factor by which a coordinate is scaled", "{:.2f}"),
-}  # fmt: skip
+__all__ = ["SCORES", "Contents", "Drawn", "Scores", "gather"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,13 +338,15 @@ def _is_diagnosis(table: pd.DataFrame) -> bool:
     """Whether a table has columns of a diagnosis and no others: words on each batch, and numbers."""
     # One of an earlier version may have no level and no reasons.
     judged = {"level", "reasons"} & set(table)
-    needed = {"n_cells", "moved", "verdict", *(TEXTS if judged else ())}
+    needed = {"n_cells", "moved", "verdict", *(TEXT_COLUMNS if judged else ())}
     kept = (f"{name} {what}" for name in kept_names(table) for what in MEASURES)
-    numbers = table.drop(columns=list(TEXTS), errors="ignore")
+    numbers = table.drop(columns=list(TEXT_COLUMNS), errors="ignore")
     return (
-        needed <= set(table) <= {*TEXTS, "distinct", *COLUMNS, *kept}
+        needed <= set(table) <= {*TEXT_COLUMNS, "distinct", *COLUMNS, *kept}
         and table.columns.is_unique
-        and all(isinstance(text, str) for name in TEXTS if name in table for text in table[name])
+        and all(
+            isinstance(text, str) for name in TEXT_COLUMNS if name in table for text in table[name]
+        )
         and all(level_of(text) is not None for text in table.get("level", ()))
         and all(isinstance(x, np.dtype) and x.kind in "iuf" for x in numbers.dtypes)
         and not (numbers.abs() > LARGEST).any(axis=None)

@@ -20,9 +20,9 @@ import pandas as pd
 
 from ..core.shown import names
 from ..diagnosis.kept import MEASURES, Kept, kept_names
-from ..diagnosis.table import DETAILS, worst_first
+from ..diagnosis.table import COLUMNS, worst_first
 from ..diagnosis.verdict import Level, Verdict, clauses, judge_kept, verdicts_of, why
-from .contents import COLUMNS, SCORES, Contents, Scores
+from .contents import SCORES, Contents, Scores
 from .pictures import DISTANCES, MOVES, RESET, moved_limit, scatter
 
 __all__ = [
@@ -148,7 +148,7 @@ KEPT = {
     "removed": "part of the variance between its values that refinement removes",
 }
 #: Titles of the columns of texts in the table of batches, and what they mean.
-TEXTS = {
+TEXT_TITLES = {
     "batch": "name of the batch",
     "verdict": "what was found out about it",
     "why": "the reason",
@@ -181,7 +181,7 @@ def batch_table(facts: Contents) -> Grid:
     """Return the diagnosis, batches that need attention first."""
     table = worst_first(facts.table, Level.WEAK.rank)
     shown, texts = _shown(table), _texts(table)
-    titles = [*TEXTS.items(), *((title, meaning) for title, meaning, _ in shown.values())]
+    titles = [*TEXT_TITLES.items(), *((title, meaning) for title, meaning, _ in shown.values())]
     columns = [[_number(x, how) for x in table[name]] for name, (_, _, how) in shown.items()]
     rows = [list(row) for row in zip(*texts.values(), *columns, strict=True)]
     return Grid(titles, rows, [level.tone for level in _levels(table)])
@@ -191,7 +191,7 @@ def _texts(table: pd.DataFrame) -> dict[str, list[str]]:
     """Return the columns of texts by their titles."""
     levels = [str(level) for level in _levels(table)]
     names, reasons = [str(batch) for batch in table.index], [why(text) for text in table["verdict"]]
-    return dict(zip(TEXTS, (names, levels, reasons), strict=True))
+    return dict(zip(TEXT_TITLES, (names, levels, reasons), strict=True))
 
 
 def composition(counts: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, list[Cell]]], str]:
@@ -239,7 +239,11 @@ def _shown(table: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
         for name in kept_names(table)
         for what, meaning in KEPT.items()
     }
-    shown = {name: what for name, what in COLUMNS.items() if name in table and name not in DETAILS}
+    shown = {
+        name: (of.title, of.meaning, of.how)
+        for name, of in COLUMNS.items()
+        if name in table and not of.detail
+    }
     return shown | kept
 
 
