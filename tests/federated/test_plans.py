@@ -307,6 +307,68 @@ def test_keys_are_for_their_owner_alone(study, moments, answered):
     assert re.search("[0-9a-f]{64}", repr(study.sites["east"])) is None
 
 
+@pytest.fixture
+def no_umask():
+    """New files and folders have exactly the mode that the program asks for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.usefixtures("no_umask")
+def test_private_files_are_never_open_to_others(tmp_path, moments, monkeypatch):
+    """Who opens a file before its mode is changed can read all that is written to it later."""
+    made, makes = {}, os.open
+
+    def watched(path, flags, *args, **kwargs):
+        handle = makes(path, flags, *args, **kwargs)
+        if flags & os.O_CREAT:
+            place = os.path.basename(path)
+            made[place] = (flags & os.O_EXCL, stat.S_IMODE(os.fstat(handle).st_mode))
+        return handle
+
+    monkeypatch.setattr(os, "open", watched)
+    study = Study.make(tmp_path)
+    study.answer(study.plan(), moments)
+    for name, least in (("keys.json", 3), ("answer.json", 3)):
+        found = [known for place, known in made.items() if place.startswith(f".{name}.")]
+        assert len(found) == least
+        assert set(found) == {(os.O_EXCL, 0o600)}
+    for site in study.sites.values():
+        (entry,) = site.private.glob("ledger/*/answer.json")
+        for path in (site.private / "keys.json", entry):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for folder in (site.private, entry.parent.parent, entry.parent, site.private / "trusted"):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o710, 0o701, 0o702, 0o720, 0o777, 0o1777])
+def test_a_private_folder_that_others_can_use(study, moments, tmp_path, mode):
+    """They could put another ledger there, or wait for a file that they can read."""
+    folder = study.sites["east"].folder
+    sentence = (
+        f"Expected a private folder that only its owner can use, found mode {mode:04o} of .*; "
+        f"chmod 700 it."
+    )
+    private = tmp_path / "open"
+    private.mkdir()
+    private.chmod(mode)
+    with pytest.raises(BadValue, match=sentence):
+        Site.create(private, folder, "lung", "west")
+    assert not list(private.iterdir())
+    assert not (study.shared / "cards" / "west.card").exists()
+    private.chmod(0o700)
+    assert Site.create(private, folder, "lung", "west").name == "west"
+    east = study.sites["east"].private
+    east.chmod(mode)
+    with pytest.raises(BadValue, match=sentence):
+        Site.open(east, folder)
+    east.chmod(0o700)
+    assert isinstance(run(Site.open(east, folder), study.plan(), moments["east"]), Waiting)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b"null", b'{"study":"a","site":"b","signing":"00"}']
 )
