@@ -12,10 +12,10 @@ import pytest
 from anndata_files import read
 from command_line import answer, printed_on, run
 from data import make_cells
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.demo import Composition, simulate
 from scbatchprox.demo.federated import central_fit
-from scbatchprox.federated import POPULATION
+from scbatchprox.federated import POPULATION, Folder, Plan, Site, refine_parameters
 
 SITES = ("east", "north", "south")
 
@@ -198,6 +198,46 @@ class TestRefused:
             "--member", "south",
         )  # fmt: skip
         assert "Expected at least 3 sites, found 2" in sentence
+
+
+class TestSettings:
+    """A plan with other settings of the target, which only Python can make."""
+
+    @pytest.fixture
+    def plan(self, study):
+        folder = Folder(study.share, study.share)
+        site = Site.open(study.root / "east", folder)
+        target = PopulationTarget(settings=PopulationSettings(evidence=0.01, copies=500))
+        given = refine_parameters(BatchProx(target=target), 4, "text")
+        plan = Plan("lung", "refine", tuple(folder.cards()), given)
+        site.publish_plan(plan, accepted=True, settings={"evidence": 0.01, "copies": 500})
+        return plan
+
+    def words(self, tables, plan, *allowed):
+        given = [word for text in allowed for word in ("--allow-setting", text)]
+        return [
+            "contribute", *options(tables["north"]), "--confirm", plan.fingerprint, "--yes", *given,
+        ]  # fmt: skip
+
+    def test_refused(self, study, tables, plan):
+        for allowed in ([], ["copies=32"], ["evidence=0.01"], ["evidence=0.01", "copies=501"]):
+            sentence = study.refused("north", *self.words(tables, plan, *allowed))
+            assert sentence.startswith("Expected ")
+            assert f"copies=32 in plan {plan.id}, as in this version, found " in sentence
+            assert "copies=500: " in sentence
+            assert "give --allow-setting NAME=VALUE for each if that is acceptable." in sentence
+        for typed in ("evidence", "evidence=", "evidence=much"):
+            sentence = study.refused("north", *self.words(tables, plan, typed))
+            assert sentence == f"Expected --allow-setting NAME=VALUE, found {typed!r}."
+        assert not (study.share / "sums").exists()
+        assert not (study.share / "codes").exists()
+        assert not (study.root / "north" / "ledger").exists()
+
+    def test_allowed(self, study, tables, plan):
+        found = study.at("north", *self.words(tables, plan, "evidence=0.01", "copies=500"))
+        assert found["missing"] == ["east", "south"]
+        again = study.at("north", "contribute", *options(tables["north"]))  # asked once
+        assert again["missing"] == ["east", "south"]
 
 
 class TestWhatThePopulationTargetGivesAway:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +12,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from federated_study import (
     NAMES,
+    D,
     Study,
     finish,
     forged,
     run,
 )
-from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
+from scbatchprox import BatchProx, MomentTarget, PopulationSettings, PopulationTarget
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import Card, Message, Plan, Site, Waiting, refine_parameters, status_of
+from scbatchprox.federated import (
+    Card,
+    CellsFile,
+    Folder,
+    Message,
+    Plan,
+    Site,
+    Waiting,
+    contribute,
+    refine_parameters,
+    status_of,
+)
 from scbatchprox.federated.fit import _model
 from scbatchprox.federated.keys import SiteKeys
 
@@ -240,6 +253,118 @@ def test_settings_of_populations(study):
     named = given | {"model": given["model"] | {"target": "population"}}  # what its defaults are
     with pytest.raises(BadValue, match="Expected parameters that this version knows"):
         _model(Plan("lung", "refine", cards, named))
+
+
+def with_settings(study, **settings):
+    """A plan with the population target, which nobody has published."""
+    target = PopulationTarget(settings=PopulationSettings(**settings))
+    cards = tuple(site.keys.card for site in study.sites.values())
+    return Plan("lung", "refine", cards, refine_parameters(BatchProx(target=target), D, "x"))
+
+
+def contents(*folders):
+    """Names and bytes of all files."""
+    return {
+        path: path.read_bytes()
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def written_by(study, plan):
+    """Publish a plan as a site with a changed program would."""
+    east = study.sites["east"]
+    header = {"type": "plan", "site": "east", "plan": plan.to_json()}
+    east.folder.publish(f"plans/{plan.id}.plan", Message.signed(east.keys.signing, header))
+    return plan
+
+
+ALLOWED = {"evidence": 0.01, "copies": 500}
+BOTH = r"^Expected evidence=1.3, copies=32 in plan {}, .* found evidence=0.01, copies=500: .*allow-setting"
+REFUSALS = [
+    ({}, BOTH),
+    ({"prior": 0.2}, BOTH),
+    ({"evidence": 0.01}, r"^Expected copies=32 in plan {}, .* found copies=500: "),
+    (ALLOWED | {"evidence": 0.02}, r"^Expected evidence=1.3 in plan {}, .* found evidence=0.01: "),
+    (
+        ALLOWED | {"prior": 0.2},
+        r"^Expected to allow settings of plan {} .* found prior=0.2; available: ",
+    ),
+]
+
+
+@pytest.mark.parametrize("boxes", ["one folder", "inbox and outbox"])
+def test_a_site_refuses_settings_that_it_has_not_allowed(study, moments, tmp_path, boxes):
+    """Before it reads a cell (there is no such file), and nothing is written or published."""
+    plan = written_by(study, with_settings(study, **ALLOWED))
+    outbox = tmp_path / "outbox"
+    outbox.mkdir()
+    terms = {"confirmed": plan.fingerprint, "accepted": True}
+    for site in study.sites.values():
+        if boxes == "inbox and outbox":
+            site = Site(site.private, Folder(study.shared, outbox), site.keys)
+        before = contents(site.private, study.shared, outbox)
+        for allowed, sentence in REFUSALS:
+            with pytest.raises(BadValue, match=sentence.format(plan.id)):
+                contribute(site, plan, CellsFile(tmp_path / "none", "b"), **terms, settings=allowed)
+            with pytest.raises(BadValue, match=sentence.format(plan.id)):
+                run(site, plan, moments[site.name], accepted=True, settings=allowed)
+        assert contents(site.private, study.shared, outbox) == before
+        assert not site.ledger.has(plan)
+    east = study.sites["east"]
+    found = run(east, plan, moments["east"], accepted=True, settings=ALLOWED)
+    assert isinstance(found, Waiting)
+    assert isinstance(run(east, plan, moments["east"]), Waiting)  # asked once
+    with pytest.raises(BadValue, match="Expected evidence=1.3"):  # the other sites, as before
+        run(study.sites["north"], plan, moments["north"], accepted=True)
+
+
+@pytest.mark.parametrize("name", list(PopulationSettings().to_json()))
+def test_every_setting_is_looked_at(study, name):
+    known = PopulationSettings().to_json()
+    plan = with_settings(study, **{name: known[name] * 2})
+    site = study.sites["east"]
+    sentence = (
+        rf"^Expected {name}={known[name]} in plan {plan.id}, .* found {name}={known[name] * 2}: "
+    )
+    with pytest.raises(BadValue, match=sentence):
+        site.check(plan, plan.fingerprint, accepted=True)
+    with pytest.raises(BadValue, match=sentence):  # nor does who writes a plan publish it
+        site.publish_plan(plan, accepted=True)
+    assert not (study.shared / "plans").exists()
+    site.check(plan, plan.fingerprint, accepted=True, settings={name: known[name] * 2})
+    site.publish_plan(plan, accepted=True, settings={name: known[name] * 2})
+
+
+def test_settings_of_this_version_need_no_word(study):
+    for target in ("moment", MomentTarget(eps=1.0), "population"):
+        cards = tuple(site.keys.card for site in study.sites.values())
+        given = refine_parameters(BatchProx(target=target), D, "x")
+        plan = Plan("lung", "refine", cards, given)
+        study.sites["east"].check(plan, plan.fingerprint, accepted=True)
+        with pytest.raises(BadValue, match=r"found evidence=1.0; available: none\.$"):
+            study.sites["east"].check(
+                plan, plan.fingerprint, accepted=True, settings={"evidence": 1.0}
+            )
+
+
+@pytest.mark.parametrize("value", WILD)
+def test_wild_settings(study, moments, value):
+    """Refused in one sentence, whatever is allowed."""
+    plan = with_settings(study)
+    for wild in (value, PopulationSettings().to_json() | {"evidence": value}):
+        model = plan.parameters["model"]
+        target = model["target"] | {"settings": wild}
+        parameters = plan.parameters | {"model": model | {"target": target}}
+        other = replace(plan, parameters=parameters)
+        for allowed in ({}, {"evidence": 1.0}):
+            file = CellsFile(study.shared / "none", "b")
+            terms = {"confirmed": other.fingerprint, "accepted": True, "settings": allowed}
+            with pytest.raises(BadValue, match="Expected") as caught:
+                contribute(study.sites["east"], other, file, **terms)
+            assert len(str(caught.value)) < 1000
+    assert not list(study.shared.glob("sums/*"))
 
 
 def test_a_plan_at_the_place_of_another(study, answered):
