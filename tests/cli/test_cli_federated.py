@@ -100,12 +100,20 @@ def test_status_needs_no_keys(study, tables):
     study.at("north", "contribute", *options(tables["north"]), "--confirm", plan["fingerprint"])
     found = answer("federated", "status", "--folder", study.share)
     assert set(found["cards"]) == set(SITES)
+    parameters = refine_parameters(BatchProx(target="moment"), 4, "text")
     assert found["plans"] == [
-        {"plan": plan["plan"], "kind": "refine", "round": 0, "missing": ["east", "south"], "codes": {}}
+        {
+            "plan": plan["plan"], "fingerprint": plan["fingerprint"], "study": "lung", "kind": "refine",
+            "members": found["cards"], "note": "a note", "parameters": parameters,
+            "round": 0, "missing": ["east", "south"], "codes": {},
+        }
     ]  # fmt: skip
     printed = run("federated", "status", "--folder", study.share).stdout
     assert "waiting for east, south" in printed
     assert "a note" in printed
+    assert plan["fingerprint"] in printed
+    assert "    n_dims: 4\n" in printed
+    assert '    model.target: "moment"\n' in printed
 
 
 def test_others_learn_a_code_of_a_batch_that_is_too_small(study, tables):
@@ -232,6 +240,21 @@ class TestSettings:
         assert not (study.share / "sums").exists()
         assert not (study.share / "codes").exists()
         assert not (study.root / "north" / "ledger").exists()
+
+    def test_shown_before_they_are_allowed(self, study, plan):
+        stored = answer("federated", "status", "--folder", study.share)["plans"][0]
+        assert stored["parameters"] == plan.parameters
+        assert stored["fingerprint"] == plan.fingerprint
+        printed = run("federated", "status", "--folder", study.share).stdout
+        for sentence in (
+            "model.target.settings.evidence: 0.01", "model.target.settings.copies: 500",
+            "model.target.settings.prior: 0.2", stored["differs"],
+        ):  # fmt: skip
+            assert sentence in printed
+        assert stored["differs"] == (
+            "settings that are not those of this version: evidence=0.01, copies=500; its own are "
+            "evidence=1.3, copies=32"
+        )
 
     def test_allowed(self, study, tables, plan):
         found = study.at("north", *self.words(tables, plan, "evidence=0.01", "copies=500"))

@@ -1,5 +1,7 @@
 """Cards and plans that are forged, invented or not confirmed, and the files of keys."""
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -29,6 +31,7 @@ from scbatchprox.federated import (
     Site,
     Waiting,
     contribute,
+    counts_parameters,
     refine_parameters,
     status_of,
 )
@@ -389,6 +392,70 @@ def test_a_changed_plan_is_another_plan(study, answered):
     forged(study.sites["east"], path, {"type": "card"})
     with pytest.raises(BadValue, match="Expected type 'plan'"):
         study.sites["east"].folder.plan(answered.id)
+
+
+@pytest.mark.parametrize("kind", ["moment", "population", "genes", "pca"])
+def test_status_shows_every_parameter(study, kind):
+    """In words and as JSON, as the site has read it."""
+    names = [f"gene{i:04}" for i in range(2_000)]
+    given = {
+        "genes": lambda: counts_parameters(names, n_hvgs=77),
+        "pca": lambda: counts_parameters(names[:9], n_hvgs=8, n_components=4, min_cells=30),
+    }.get(
+        kind, lambda: refine_parameters(BatchProx(target=kind, mu=0.125, rounds=7), 3, "a text")
+    )()
+    cards = tuple(site.keys.card for site in study.sites.values())
+    kind_of_plan = kind if kind in ("genes", "pca") else "refine"
+    plan = Plan("lung", kind_of_plan, cards, given, "a note")
+    study.sites["east"].publish_plan(plan, accepted=True)
+    (found,) = status_of(study.sites["north"].folder).plans
+    stored = json.loads(json.dumps(found.to_json()))
+    assert stored["parameters"] == plan.parameters == given
+    assert (stored["fingerprint"], stored["note"]) == (plan.fingerprint, "a note")
+    assert stored["members"] == {card.site: card.fingerprint for card in cards}
+    assert "differs" not in stored
+    sentences = found.sentences()
+    assert plan.fingerprint in sentences[0]
+    shown = dict(line.strip().split(": ", 1) for line in sentences if line.startswith("    "))
+    left = dict(given)
+    for path, text in shown.items():
+        *outer, last = path.split(".")
+        place = left
+        for name in outer:
+            place = place[name]
+        value = place.pop(last)
+        if last == "genes" and len(value) > 100:
+            assert "2,000 entries" in text
+            digest = hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
+            assert digest[:4] in text
+            assert digest[28:32] in text
+        else:
+            assert json.loads(text) == value
+    rest = left if kind != "population" else left.pop("model")["target"] | left
+    assert not [value for value in rest.values() if value not in ({}, {"settings": {}})]
+
+
+def test_status_of_wild_parameters(study):
+    """Whatever a stranger wrote, it is short, on its own lines, and no command to a terminal."""
+    east = study.sites["east"]
+    cards = tuple(site.keys.card for site in study.sites.values())
+    deep = {}
+    for i in range(200):
+        deep = {f"{i}": deep}
+    for wild in (
+        {"a\nfingerprint 0000": "b\x1b[2J\x7f\u202e"}, {"": {"": {"": []}}}, {"x" * 10**5: "y" * 10**5},
+        {f"{i}": i for i in range(5_000)}, {"deep": deep}, {"list": [[]] * 10**5}, {"n": 10**300},
+        {"model": {"target": {"settings": {"evidence": "\x1b"}}}}, {"model": []},
+    ):  # fmt: skip
+        plan = Plan("lung", "refine", cards, wild)
+        header = {"type": "plan", "site": "east", "plan": plan.to_json()}
+        east.folder.publish(f"plans/{plan.id}.plan", Message.signed(east.keys.signing, header))
+        (found,) = status_of(study.sites["north"].folder, plan.id).plans
+        sentences = found.sentences()
+        assert len(sentences) < 110
+        assert all(line.isascii() and line.isprintable() for line in sentences)
+        assert max(map(len, sentences)) < 2_000
+        assert found.to_json()["parameters"] == wild
 
 
 def test_a_code_by_someone_else(study, answered):

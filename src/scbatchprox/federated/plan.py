@@ -8,18 +8,18 @@ them: :func:`check_settings`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadValue, Parameter
 from ..targets.population.settings import PopulationSettings
 from .keys import Card
-from .messages import as_bytes, check_name, grouped, shown
+from .messages import as_bytes, check_name, grouped, is_name, shown
 
 __all__ = [
     "KINDS", "LEAST_SITES", "MIN_CELLS", "POPULATION", "Plan", "check_accepted", "check_settings",
-    "disclosed", "other_settings",
+    "differing", "disclosed", "parameter_lines",
 ]  # fmt: skip
 
 #: With two sites, the sum minus one's own part is the part of the other.
@@ -182,6 +182,52 @@ def other_settings(plan: Plan) -> dict[str, float]:
     if not all(type(value) in (int, float) for value in found.values()):
         raise plan.unknown()
     return {name: found[name] for name, value in known.items() if found[name] != value}
+
+
+def differing(plan: Plan) -> str:
+    """What in the parameters of a plan is not as in this version: a sentence, or none."""
+    try:
+        other = other_settings(plan)
+    except BadValue as error:
+        return str(error)
+    if not other:
+        return ""
+    known = PopulationSettings().to_json()
+    return (
+        f"settings that are not those of this version: {_listed(other)}; its own are "
+        f"{_listed({name: known[name] for name in other})}"
+    )
+
+
+#: Parameters of a plan that are shown one by one, at most (this version has 27), and characters of each.
+MOST_LINES, MOST_SHOWN = 100, 200
+
+
+def parameter_lines(plan: Plan) -> list[str]:
+    """Every parameter of a plan, one a line, in letters that no terminal obeys.
+
+    A long one is shown by its start, and by a hash of all of it, so that sites can compare it.
+    """
+    lines = list(_lines("", plan.parameters))
+    return lines if len(lines) <= MOST_LINES else [_brief(plan.parameters)]
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value or name.count(".") > 3:
+        yield f"{name}: {_brief(value)}"
+        return
+    for key, inner in value.items():
+        own = key if is_name(key) else _brief(key)
+        yield from _lines(f"{name}.{own}" if name else own, inner)
+
+
+def _brief(value: Any) -> str:
+    raw = as_bytes(value)
+    text = raw.decode().replace("\x7f", r"\u007f")
+    if len(text) <= MOST_SHOWN:
+        return text
+    entries = f"{len(value):,} entries" if isinstance(value, list) else f"{len(text):,} characters"
+    return f"{text[:60]}... ({entries}, hash {grouped(hashlib.sha256(raw).hexdigest())})"
 
 
 def check_settings(plan: Plan, allowed: Mapping[str, float]) -> None:
