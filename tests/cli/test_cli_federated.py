@@ -12,10 +12,10 @@ import pytest
 from anndata_files import read
 from command_line import answer, printed_on, run
 from data import make_cells
-from scbatchprox import BatchProx
+from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.demo import Composition, simulate
 from scbatchprox.demo.federated import central_fit
-from scbatchprox.federated import POPULATION
+from scbatchprox.federated import POPULATION, Folder, Plan, Site, refine_parameters
 
 SITES = ("east", "north", "south")
 
@@ -100,12 +100,20 @@ def test_status_needs_no_keys(study, tables):
     study.at("north", "contribute", *options(tables["north"]), "--confirm", plan["fingerprint"])
     found = answer("federated", "status", "--folder", study.share)
     assert set(found["cards"]) == set(SITES)
+    parameters = refine_parameters(BatchProx(target="moment"), 4, "text")
     assert found["plans"] == [
-        {"plan": plan["plan"], "kind": "refine", "round": 0, "missing": ["east", "south"], "codes": {}}
+        {
+            "plan": plan["plan"], "fingerprint": plan["fingerprint"], "study": "lung", "kind": "refine",
+            "members": found["cards"], "note": "a note", "parameters": parameters,
+            "round": 0, "missing": ["east", "south"], "codes": {},
+        }
     ]  # fmt: skip
     printed = run("federated", "status", "--folder", study.share).stdout
     assert "waiting for east, south" in printed
     assert "a note" in printed
+    assert plan["fingerprint"] in printed
+    assert "    n_dims: 4\n" in printed
+    assert '    model.target: "moment"\n' in printed
 
 
 def test_others_learn_a_code_of_a_batch_that_is_too_small(study, tables):
@@ -198,6 +206,61 @@ class TestRefused:
             "--member", "south",
         )  # fmt: skip
         assert "Expected at least 3 sites, found 2" in sentence
+
+
+class TestSettings:
+    """A plan with other settings of the target, which only Python can make."""
+
+    @pytest.fixture
+    def plan(self, study):
+        folder = Folder(study.share, study.share)
+        site = Site.open(study.root / "east", folder)
+        target = PopulationTarget(settings=PopulationSettings(evidence=0.01, copies=500))
+        given = refine_parameters(BatchProx(target=target), 4, "text")
+        plan = Plan("lung", "refine", tuple(folder.cards()), given)
+        site.publish_plan(plan, accepted=True, settings={"evidence": 0.01, "copies": 500})
+        return plan
+
+    def words(self, tables, plan, *allowed):
+        given = [word for text in allowed for word in ("--allow-setting", text)]
+        return [
+            "contribute", *options(tables["north"]), "--confirm", plan.fingerprint, "--yes", *given,
+        ]  # fmt: skip
+
+    def test_refused(self, study, tables, plan):
+        for allowed in ([], ["copies=32"], ["evidence=0.01"], ["evidence=0.01", "copies=501"]):
+            sentence = study.refused("north", *self.words(tables, plan, *allowed))
+            assert sentence.startswith("Expected ")
+            assert f"copies=32 in plan {plan.id}, as in this version, found " in sentence
+            assert "copies=500: " in sentence
+            assert "give --allow-setting NAME=VALUE for each if that is acceptable." in sentence
+        for typed in ("evidence", "evidence=", "evidence=much"):
+            sentence = study.refused("north", *self.words(tables, plan, typed))
+            assert sentence == f"Expected --allow-setting NAME=VALUE, found {typed!r}."
+        assert not (study.share / "sums").exists()
+        assert not (study.share / "codes").exists()
+        assert not (study.root / "north" / "ledger").exists()
+
+    def test_shown_before_they_are_allowed(self, study, plan):
+        stored = answer("federated", "status", "--folder", study.share)["plans"][0]
+        assert stored["parameters"] == plan.parameters
+        assert stored["fingerprint"] == plan.fingerprint
+        printed = run("federated", "status", "--folder", study.share).stdout
+        for sentence in (
+            "model.target.settings.evidence: 0.01", "model.target.settings.copies: 500",
+            "model.target.settings.prior: 0.2", stored["differs"],
+        ):  # fmt: skip
+            assert sentence in printed
+        assert stored["differs"] == (
+            "settings that are not those of this version: evidence=0.01, copies=500; its own are "
+            "evidence=1.3, copies=32"
+        )
+
+    def test_allowed(self, study, tables, plan):
+        found = study.at("north", *self.words(tables, plan, "evidence=0.01", "copies=500"))
+        assert found["missing"] == ["east", "south"]
+        again = study.at("north", "contribute", *options(tables["north"]))  # asked once
+        assert again["missing"] == ["east", "south"]
 
 
 class TestWhatThePopulationTargetGivesAway:

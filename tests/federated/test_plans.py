@@ -1,9 +1,12 @@
 """Cards and plans that are forged, invented or not confirmed, and the files of keys."""
 
+import hashlib
+import json
 import os
 import re
 import shutil
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +14,27 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from federated_study import (
     NAMES,
+    D,
     Study,
     finish,
     forged,
     run,
 )
-from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
+from scbatchprox import BatchProx, MomentTarget, PopulationSettings, PopulationTarget
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import Card, Message, Plan, Site, Waiting, refine_parameters, status_of
+from scbatchprox.federated import (
+    Card,
+    CellsFile,
+    Folder,
+    Message,
+    Plan,
+    Site,
+    Waiting,
+    contribute,
+    counts_parameters,
+    refine_parameters,
+    status_of,
+)
 from scbatchprox.federated.fit import _model
 from scbatchprox.federated.keys import SiteKeys
 
@@ -242,6 +258,118 @@ def test_settings_of_populations(study):
         _model(Plan("lung", "refine", cards, named))
 
 
+def with_settings(study, **settings):
+    """A plan with the population target, which nobody has published."""
+    target = PopulationTarget(settings=PopulationSettings(**settings))
+    cards = tuple(site.keys.card for site in study.sites.values())
+    return Plan("lung", "refine", cards, refine_parameters(BatchProx(target=target), D, "x"))
+
+
+def contents(*folders):
+    """Names and bytes of all files."""
+    return {
+        path: path.read_bytes()
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def written_by(study, plan):
+    """Publish a plan as a site with a changed program would."""
+    east = study.sites["east"]
+    header = {"type": "plan", "site": "east", "plan": plan.to_json()}
+    east.folder.publish(f"plans/{plan.id}.plan", Message.signed(east.keys.signing, header))
+    return plan
+
+
+ALLOWED = {"evidence": 0.01, "copies": 500}
+BOTH = r"^Expected evidence=1.3, copies=32 in plan {}, .* found evidence=0.01, copies=500: .*allow-setting"
+REFUSALS = [
+    ({}, BOTH),
+    ({"prior": 0.2}, BOTH),
+    ({"evidence": 0.01}, r"^Expected copies=32 in plan {}, .* found copies=500: "),
+    (ALLOWED | {"evidence": 0.02}, r"^Expected evidence=1.3 in plan {}, .* found evidence=0.01: "),
+    (
+        ALLOWED | {"prior": 0.2},
+        r"^Expected to allow settings of plan {} .* found prior=0.2; available: ",
+    ),
+]
+
+
+@pytest.mark.parametrize("boxes", ["one folder", "inbox and outbox"])
+def test_a_site_refuses_settings_that_it_has_not_allowed(study, moments, tmp_path, boxes):
+    """Before it reads a cell (there is no such file), and nothing is written or published."""
+    plan = written_by(study, with_settings(study, **ALLOWED))
+    outbox = tmp_path / "outbox"
+    outbox.mkdir()
+    terms = {"confirmed": plan.fingerprint, "accepted": True}
+    for site in study.sites.values():
+        if boxes == "inbox and outbox":
+            site = Site(site.private, Folder(study.shared, outbox), site.keys)
+        before = contents(site.private, study.shared, outbox)
+        for allowed, sentence in REFUSALS:
+            with pytest.raises(BadValue, match=sentence.format(plan.id)):
+                contribute(site, plan, CellsFile(tmp_path / "none", "b"), **terms, settings=allowed)
+            with pytest.raises(BadValue, match=sentence.format(plan.id)):
+                run(site, plan, moments[site.name], accepted=True, settings=allowed)
+        assert contents(site.private, study.shared, outbox) == before
+        assert not site.ledger.has(plan)
+    east = study.sites["east"]
+    found = run(east, plan, moments["east"], accepted=True, settings=ALLOWED)
+    assert isinstance(found, Waiting)
+    assert isinstance(run(east, plan, moments["east"]), Waiting)  # asked once
+    with pytest.raises(BadValue, match="Expected evidence=1.3"):  # the other sites, as before
+        run(study.sites["north"], plan, moments["north"], accepted=True)
+
+
+@pytest.mark.parametrize("name", list(PopulationSettings().to_json()))
+def test_every_setting_is_looked_at(study, name):
+    known = PopulationSettings().to_json()
+    plan = with_settings(study, **{name: known[name] * 2})
+    site = study.sites["east"]
+    sentence = (
+        rf"^Expected {name}={known[name]} in plan {plan.id}, .* found {name}={known[name] * 2}: "
+    )
+    with pytest.raises(BadValue, match=sentence):
+        site.check(plan, plan.fingerprint, accepted=True)
+    with pytest.raises(BadValue, match=sentence):  # nor does who writes a plan publish it
+        site.publish_plan(plan, accepted=True)
+    assert not (study.shared / "plans").exists()
+    site.check(plan, plan.fingerprint, accepted=True, settings={name: known[name] * 2})
+    site.publish_plan(plan, accepted=True, settings={name: known[name] * 2})
+
+
+def test_settings_of_this_version_need_no_word(study):
+    for target in ("moment", MomentTarget(eps=1.0), "population"):
+        cards = tuple(site.keys.card for site in study.sites.values())
+        given = refine_parameters(BatchProx(target=target), D, "x")
+        plan = Plan("lung", "refine", cards, given)
+        study.sites["east"].check(plan, plan.fingerprint, accepted=True)
+        with pytest.raises(BadValue, match=r"found evidence=1.0; available: none\.$"):
+            study.sites["east"].check(
+                plan, plan.fingerprint, accepted=True, settings={"evidence": 1.0}
+            )
+
+
+@pytest.mark.parametrize("value", WILD)
+def test_wild_settings(study, moments, value):
+    """Refused in one sentence, whatever is allowed."""
+    plan = with_settings(study)
+    for wild in (value, PopulationSettings().to_json() | {"evidence": value}):
+        model = plan.parameters["model"]
+        target = model["target"] | {"settings": wild}
+        parameters = plan.parameters | {"model": model | {"target": target}}
+        other = replace(plan, parameters=parameters)
+        for allowed in ({}, {"evidence": 1.0}):
+            file = CellsFile(study.shared / "none", "b")
+            terms = {"confirmed": other.fingerprint, "accepted": True, "settings": allowed}
+            with pytest.raises(BadValue, match="Expected") as caught:
+                contribute(study.sites["east"], other, file, **terms)
+            assert len(str(caught.value)) < 1000
+    assert not list(study.shared.glob("sums/*"))
+
+
 def test_a_plan_at_the_place_of_another(study, answered):
     plans = study.shared / "plans"
     shutil.copy(plans / f"{answered.id}.plan", plans / f"{'0' * 16}.plan")
@@ -264,6 +392,70 @@ def test_a_changed_plan_is_another_plan(study, answered):
     forged(study.sites["east"], path, {"type": "card"})
     with pytest.raises(BadValue, match="Expected type 'plan'"):
         study.sites["east"].folder.plan(answered.id)
+
+
+@pytest.mark.parametrize("kind", ["moment", "population", "genes", "pca"])
+def test_status_shows_every_parameter(study, kind):
+    """In words and as JSON, as the site has read it."""
+    names = [f"gene{i:04}" for i in range(2_000)]
+    given = {
+        "genes": lambda: counts_parameters(names, n_hvgs=77),
+        "pca": lambda: counts_parameters(names[:9], n_hvgs=8, n_components=4, min_cells=30),
+    }.get(
+        kind, lambda: refine_parameters(BatchProx(target=kind, mu=0.125, rounds=7), 3, "a text")
+    )()
+    cards = tuple(site.keys.card for site in study.sites.values())
+    kind_of_plan = kind if kind in ("genes", "pca") else "refine"
+    plan = Plan("lung", kind_of_plan, cards, given, "a note")
+    study.sites["east"].publish_plan(plan, accepted=True)
+    (found,) = status_of(study.sites["north"].folder).plans
+    stored = json.loads(json.dumps(found.to_json()))
+    assert stored["parameters"] == plan.parameters == given
+    assert (stored["fingerprint"], stored["note"]) == (plan.fingerprint, "a note")
+    assert stored["members"] == {card.site: card.fingerprint for card in cards}
+    assert "differs" not in stored
+    sentences = found.sentences()
+    assert plan.fingerprint in sentences[0]
+    shown = dict(line.strip().split(": ", 1) for line in sentences if line.startswith("    "))
+    left = dict(given)
+    for path, text in shown.items():
+        *outer, last = path.split(".")
+        place = left
+        for name in outer:
+            place = place[name]
+        value = place.pop(last)
+        if last == "genes" and len(value) > 100:
+            assert "2,000 entries" in text
+            digest = hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
+            assert digest[:4] in text
+            assert digest[28:32] in text
+        else:
+            assert json.loads(text) == value
+    rest = left if kind != "population" else left.pop("model")["target"] | left
+    assert not [value for value in rest.values() if value not in ({}, {"settings": {}})]
+
+
+def test_status_of_wild_parameters(study):
+    """Whatever a stranger wrote, it is short, on its own lines, and no command to a terminal."""
+    east = study.sites["east"]
+    cards = tuple(site.keys.card for site in study.sites.values())
+    deep = {}
+    for i in range(200):
+        deep = {f"{i}": deep}
+    for wild in (
+        {"a\nfingerprint 0000": "b\x1b[2J\x7f\u202e"}, {"": {"": {"": []}}}, {"x" * 10**5: "y" * 10**5},
+        {f"{i}": i for i in range(5_000)}, {"deep": deep}, {"list": [[]] * 10**5}, {"n": 10**300},
+        {"model": {"target": {"settings": {"evidence": "\x1b"}}}}, {"model": []},
+    ):  # fmt: skip
+        plan = Plan("lung", "refine", cards, wild)
+        header = {"type": "plan", "site": "east", "plan": plan.to_json()}
+        east.folder.publish(f"plans/{plan.id}.plan", Message.signed(east.keys.signing, header))
+        (found,) = status_of(study.sites["north"].folder, plan.id).plans
+        sentences = found.sentences()
+        assert len(sentences) < 110
+        assert all(line.isascii() and line.isprintable() for line in sentences)
+        assert max(map(len, sentences)) < 2_000
+        assert found.to_json()["parameters"] == wild
 
 
 def test_a_code_by_someone_else(study, answered):
@@ -305,6 +497,68 @@ def test_keys_are_for_their_owner_alone(study, moments, answered):
     with pytest.raises(BadValue, match="Expected keys that only their owner can read"):
         SiteKeys.load(private)
     assert re.search("[0-9a-f]{64}", repr(study.sites["east"])) is None
+
+
+@pytest.fixture
+def no_umask():
+    """New files and folders have exactly the mode that the program asks for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.usefixtures("no_umask")
+def test_private_files_are_never_open_to_others(tmp_path, moments, monkeypatch):
+    """Who opens a file before its mode is changed can read all that is written to it later."""
+    made, makes = {}, os.open
+
+    def watched(path, flags, *args, **kwargs):
+        handle = makes(path, flags, *args, **kwargs)
+        if flags & os.O_CREAT:
+            place = os.path.basename(path)
+            made[place] = (flags & os.O_EXCL, stat.S_IMODE(os.fstat(handle).st_mode))
+        return handle
+
+    monkeypatch.setattr(os, "open", watched)
+    study = Study.make(tmp_path)
+    study.answer(study.plan(), moments)
+    for name, least in (("keys.json", 3), ("answer.json", 3)):
+        found = [known for place, known in made.items() if place.startswith(f".{name}.")]
+        assert len(found) == least
+        assert set(found) == {(os.O_EXCL, 0o600)}
+    for site in study.sites.values():
+        (entry,) = site.private.glob("ledger/*/answer.json")
+        for path in (site.private / "keys.json", entry):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for folder in (site.private, entry.parent.parent, entry.parent, site.private / "trusted"):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o710, 0o701, 0o702, 0o720, 0o777, 0o1777])
+def test_a_private_folder_that_others_can_use(study, moments, tmp_path, mode):
+    """They could put another ledger there, or wait for a file that they can read."""
+    folder = study.sites["east"].folder
+    sentence = (
+        f"Expected a private folder that only its owner can use, found mode {mode:04o} of .*; "
+        f"chmod 700 it."
+    )
+    private = tmp_path / "open"
+    private.mkdir()
+    private.chmod(mode)
+    with pytest.raises(BadValue, match=sentence):
+        Site.create(private, folder, "lung", "west")
+    assert not list(private.iterdir())
+    assert not (study.shared / "cards" / "west.card").exists()
+    private.chmod(0o700)
+    assert Site.create(private, folder, "lung", "west").name == "west"
+    east = study.sites["east"].private
+    east.chmod(mode)
+    with pytest.raises(BadValue, match=sentence):
+        Site.open(east, folder)
+    east.chmod(0o700)
+    assert isinstance(run(Site.open(east, folder), study.plan(), moments["east"]), Waiting)
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,16 @@ class TestPlaces:
                 temporary.write_text(name)
             assert (tmp_path / target).read_text() == name
             assert (tmp_path / name).is_symlink()
+
+    def test_modes(self, tmp_path):
+        """A new file is like any other, a replaced one keeps its mode, and one that is asked for is kept."""
+        before = os.umask(0o027)
+        try:
+            for wanted, expected in ((None, 0o640), (0o600, 0o600), (None, 0o600)):
+                with replacing(tmp_path / "file", mode=wanted) as temporary:
+                    temporary.write_text("new")
+                    during = stat.S_IMODE(temporary.stat().st_mode)
+                assert during == (0o640 if wanted is None else wanted)
+                assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == expected
+        finally:
+            os.umask(before)

@@ -200,6 +200,18 @@ def _accepts(output: Output, plan: Plan, question: str, *, yes: bool) -> bool:
     return yes or output.asks(question)
 
 
+def _settings(given: list[str]) -> dict[str, float]:
+    """Settings and their values from NAME=VALUE."""
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise BadValue(f"Expected --allow-setting NAME=VALUE, found {text!r}.") from None
+    return found
+
+
 def _patience(seconds: float) -> Callable[[Waiting], bool]:
     """Whether to go on waiting for other sites."""
     end = time.monotonic() + seconds
@@ -379,6 +391,14 @@ def contribute(
             "two sums may reveal one site's numbers.",
         ),
     ] = False,
+    allow_setting: Annotated[
+        list[str] | None,
+        _study(
+            metavar="NAME=VALUE",
+            help="Answer although the plan has this value of a setting of the target, which is not this "
+            "version's: the sums may give more away. Repeat for all.",
+        ),
+    ] = None,
     yes: Yes = False,
     wait: Wait = 0.0,
 ) -> None:
@@ -387,12 +407,13 @@ def contribute(
 
     site = messages.site(private)
     plan = site.folder.plan(answer.name)
+    settings = _settings(allow_setting or [])
     # Asked before bars are drawn over the question.
     accepted = site.ledger.has(plan) or _accepts(output, plan, "Answer this plan?", yes=yes)
     with output.progress() as progress:
         found = answer.give(
-            site, plan, confirmed=confirm, accepted=accepted, permitted=allow_difference,
-            progress=progress, wait=_patience(wait),
+            site, plan, confirmed=confirm, accepted=accepted, settings=settings,
+            permitted=allow_difference, progress=progress, wait=_patience(wait),
         )  # fmt: skip
     facts: dict[str, Any] = {"plan": plan.hash, "complete": not isinstance(found, Waiting)}
     line = f"plan {plan.id}: all sums are complete; next: scbatchprox federated finish"

@@ -72,7 +72,8 @@ class _Study:
         cells.obs["donor"] = cells.obs["batch"].astype(str).str[-1]  # two sites have a donor 1
         for site in SITES:
             home = self.out / site
-            (home / "private").mkdir(parents=True)
+            home.mkdir()
+            (home / "private").mkdir(mode=0o700)
             at = cells.obs["batch"].astype(str).str.startswith(site)
             cells[at].copy().write_h5ad(home / "counts.h5ad")
             for box in ("inbox", "outbox"):

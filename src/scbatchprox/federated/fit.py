@@ -165,7 +165,10 @@ def contribute(
     if plan.kind != "refine":  # or the ledger would hold the sums of a fit under another name
         raise BadValue(f"Expected a plan for a fit, found plan {plan.id} for {plan.kind}.")
     # Before any cell is read.
-    site.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+    site.check(
+        plan, terms.get("confirmed"), accepted=terms.get("accepted", False),
+        settings=terms.get("settings"),
+    )  # fmt: skip
     model, progress = _model(plan), terms.get("progress", silent)
     with _opened(site, plan, file) as job:
         try:

@@ -24,7 +24,7 @@ from ..errors import BadFile, BadValue
 from ..io.atomic import sync_folder
 from .keys import Card
 from .messages import MOST_BYTES, Message, check_name, file_bytes, is_name, shown
-from .plan import Plan, disclosed
+from .plan import Plan, differing, disclosed, parameter_lines
 
 __all__ = ["CODES", "Folder", "PlanStatus", "Status", "status_of"]
 
@@ -140,15 +140,30 @@ class PlanStatus:
         return [
             f"plan {plan.id} ({plan.kind}) of {names}; fingerprint {plan.fingerprint}",
             *(f"  {text}" for text in (plan.note, disclosed(plan)) if text),
+            f"  parameters, in the study {plan.study}:",
+            *(f"    {line}" for line in parameter_lines(plan)),
+            *(f"  {text}" for text in (differing(plan),) if text),
             f"  round {self.round}: {waiting}",
             *(f"  {site} cannot answer: {CODES[code]}" for site, code in self.codes.items()),
         ]
 
     def to_json(self) -> dict[str, Any]:
         """The status as JSON types."""
-        found = {"plan": self.plan.hash, "kind": self.plan.kind, "round": self.round}
-        found |= {"missing": list(self.missing), "codes": self.codes}
-        return found | ({"discloses": disclosed(self.plan)} if disclosed(self.plan) else {})
+        plan = self.plan
+        remarks = {"discloses": disclosed(plan), "differs": differing(plan)}
+        return {
+            "plan": plan.hash,
+            "fingerprint": plan.fingerprint,
+            "study": plan.study,
+            "kind": plan.kind,
+            "members": {card.site: card.fingerprint for card in plan.members},
+            "note": plan.note,
+            "parameters": plan.parameters,
+            "round": self.round,
+            "missing": list(self.missing),
+            "codes": self.codes,
+            **{name: text for name, text in remarks.items() if text},
+        }
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-__all__ = ["Card", "SiteKeys"]
+__all__ = ["OWNER_ONLY", "Card", "SiteKeys"]
 
 KEYS_FILE = "keys.json"
+#: The mode of files in a private folder. One that is changed later comes too late: who has opened the file
+#: until then reads whatever is written to it.
+OWNER_ONLY = 0o600
 
 
 def _key_types() -> tuple[type[Ed25519PrivateKey], type[X25519PrivateKey]]:
@@ -113,6 +117,7 @@ class SiteKeys:
                 f"Expected no keys in {folder}, found some; a site has one pair per study."
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_closed(folder)
         keys = cls(study, site, signing.generate(), masking.generate())
         secret = {
             "study": study,
@@ -120,8 +125,7 @@ class SiteKeys:
             "signing": keys.signing.private_bytes_raw().hex(),
             "masking": keys.masking.private_bytes_raw().hex(),
         }
-        with replacing(path) as temporary:
-            os.chmod(temporary, 0o600)  # before the keys are in it
+        with replacing(path, mode=OWNER_ONLY) as temporary:
             temporary.write_bytes(as_bytes(secret))
         return keys
 
@@ -146,6 +150,7 @@ class SiteKeys:
                     f"Expected keys that only their owner can read, found others at {path}; chmod 600 it, "
                     f"and make new keys if someone may have read them."
                 )
+            _check_closed(folder)
             stored = json.loads(path.read_bytes())
             return cls(
                 check_name("study", stored["study"]),
@@ -172,3 +177,13 @@ class SiteKeys:
     def card_message(self) -> Message:
         """The card as a message."""
         return Message.signed(self.signing, {"type": "card", "card": self.card.to_json()})
+
+
+def _check_closed(folder: Path) -> None:
+    """Raise an error if other accounts may enter, list or write to a private folder."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if os.name == "posix" and mode & 0o077:
+        raise BadValue(
+            f"Expected a private folder that only its owner can use, found mode {mode:04o} of {folder}, with "
+            f"which other accounts can enter it or write to it; chmod 700 it."
+        )

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import BadValue, Parameter
 from ..io.atomic import replacing, sync_folder
 from ..io.locks import locked_by
-from .keys import Card
+from .keys import OWNER_ONLY, Card
 from .messages import Message, as_bytes, grouped
 from .plan import Plan
 
@@ -105,7 +105,7 @@ class Ledger:
         place = self._place(answer.plan)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_folder(self.folder)
-        with replacing(place / "answer.json") as temporary:
+        with replacing(place / "answer.json", mode=OWNER_ONLY) as temporary:
             temporary.write_bytes(as_bytes(asdict(answer)))
 
     def answers(self) -> list[Answer]:

@@ -1,19 +1,26 @@
 """A plan: what is summed, by whom and with which parameters. All sites must confirm the same one.
 
 Some plans give more away of single sites than the sums over all sites that they are for: :func:`disclosed`.
+Constants of the target decide how much, so a site takes others than its version's only if its operator names
+them: :func:`check_settings`.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadValue, Parameter
+from ..targets.population.settings import PopulationSettings
 from .keys import Card
-from .messages import as_bytes, check_name, grouped, shown
+from .messages import as_bytes, check_name, grouped, is_name, shown
 
-__all__ = ["KINDS", "LEAST_SITES", "MIN_CELLS", "POPULATION", "Plan", "check_accepted", "disclosed"]
+__all__ = [
+    "KINDS", "LEAST_SITES", "MIN_CELLS", "POPULATION", "Plan", "check_accepted", "check_settings",
+    "differing", "disclosed", "parameter_lines",
+]  # fmt: skip
 
 #: With two sites, the sum minus one's own part is the part of the other.
 LEAST_SITES = 3
@@ -148,8 +155,7 @@ def disclosed(plan: Plan) -> str:
     """What a plan is known to give away of single sites: a few sentences, or none."""
     if plan.kind != "refine":
         return ""
-    model = plan.parameters.get("model")
-    target = model.get("target") if isinstance(model, dict) else None
+    target = _target(plan)
     name = target.get("name") if isinstance(target, dict) else target
     return "" if name == "moment" else POPULATION  # of an unknown one we can promise no more
 
@@ -162,3 +168,93 @@ def check_accepted(plan: Plan, accepted: bool) -> None:
             f"target lets anyone who can read the messages work out exact numbers of single sites; see "
             f"docs/federated.md.",
         )  # fmt: skip
+
+
+def other_settings(plan: Plan) -> dict[str, float]:
+    """Settings of the target in a plan that are not those of this version, and their values."""
+    target = _target(plan)
+    found = target.get("settings") if isinstance(target, dict) else None
+    if found is None:  # of the moment target
+        return {}
+    known = PopulationSettings().to_json()
+    if not isinstance(found, dict) or set(found) != set(known):
+        raise plan.unknown()
+    if not all(type(value) in (int, float) for value in found.values()):
+        raise plan.unknown()
+    return {name: found[name] for name, value in known.items() if found[name] != value}
+
+
+def differing(plan: Plan) -> str:
+    """What in the parameters of a plan is not as in this version: a sentence, or none."""
+    try:
+        other = other_settings(plan)
+    except BadValue as error:
+        return str(error)
+    if not other:
+        return ""
+    known = PopulationSettings().to_json()
+    return (
+        f"settings that are not those of this version: {_listed(other)}; its own are "
+        f"{_listed({name: known[name] for name in other})}"
+    )
+
+
+#: Parameters of a plan that are shown one by one, at most (this version has 27), and characters of each.
+MOST_LINES, MOST_SHOWN = 100, 200
+
+
+def parameter_lines(plan: Plan) -> list[str]:
+    """Every parameter of a plan, one a line, in letters that no terminal obeys.
+
+    A long one is shown by its start, and by a hash of all of it, so that sites can compare it.
+    """
+    lines = list(_lines("", plan.parameters))
+    return lines if len(lines) <= MOST_LINES else [_brief(plan.parameters)]
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, dict) or not value or name.count(".") > 3:
+        yield f"{name}: {_brief(value)}"
+        return
+    for key, inner in value.items():
+        own = key if is_name(key) else _brief(key)
+        yield from _lines(f"{name}.{own}" if name else own, inner)
+
+
+def _brief(value: Any) -> str:
+    raw = as_bytes(value)
+    text = raw.decode().replace("\x7f", r"\u007f")
+    if len(text) <= MOST_SHOWN:
+        return text
+    entries = f"{len(value):,} entries" if isinstance(value, list) else f"{len(text):,} characters"
+    return f"{text[:60]}... ({entries}, hash {grouped(hashlib.sha256(raw).hexdigest())})"
+
+
+def check_settings(plan: Plan, allowed: Mapping[str, float]) -> None:
+    """Raise an error unless a plan has the settings of this version, but for exactly those ``allowed``."""
+    other = other_settings(plan)
+    not_allowed = {name: value for name, value in other.items() if allowed.get(name) != value}
+    if not_allowed:
+        known = PopulationSettings().to_json()
+        raise BadValue(
+            f"Expected {_listed({name: known[name] for name in not_allowed})} in plan {plan.id}, as in this "
+            f"version, found {_listed(not_allowed)}: with other settings the sums may give more away of "
+            f"single sites; give ", Parameter("settings={name: value}", "--allow-setting NAME=VALUE"),
+            " for each if that is acceptable.",
+        )  # fmt: skip
+    absent = {name: value for name, value in allowed.items() if name not in other}
+    if absent:
+        raise BadValue(
+            f"Expected to allow settings of plan {plan.id} that are not those of this version, found "
+            f"{_listed(absent)}; available: {_listed(other) or 'none'}."
+        )
+
+
+def _target(plan: Plan) -> Any:
+    """The target in a plan, which another site has written: an object as a dictionary."""
+    model = plan.parameters.get("model")
+    return model.get("target") if isinstance(model, dict) else None
+
+
+def _listed(settings: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from .folder import CODES, Folder
 from .keys import Card, SiteKeys
 from .ledger import Answer, Ledger, Own
 from .messages import Message, check_name
-from .plan import Plan, check_accepted
+from .plan import Plan, check_accepted, check_settings
 from .sums import Addends, Fixed, Kind, Limbs, Totals, masked
 
 __all__ = ["Site", "Terms", "Waiting"]
@@ -37,13 +37,14 @@ class Waiting:
 class Terms(TypedDict, total=False):
     """What the operator of a site says to a plan, and what happens meanwhile.
 
-    ``confirmed`` and ``accepted`` are those of :meth:`Site.check`. ``permitted`` is whether the answer may
-    differ from an earlier one in its members or cells. ``progress`` is called after every round. ``wait`` is
-    called with a round that is not complete; ``True`` means to look again.
+    ``confirmed``, ``accepted`` and ``settings`` are those of :meth:`Site.check`. ``permitted`` is whether the
+    answer may differ from an earlier one in its members or cells. ``progress`` is called after every round.
+    ``wait`` is called with a round that is not complete; ``True`` means to look again.
     """
 
     confirmed: str | None
     accepted: bool
+    settings: Mapping[str, float]
     permitted: bool
     progress: Progress
     wait: Callable[[Waiting], bool]
@@ -137,20 +138,34 @@ class Site:
             temporary.write_bytes(message.raw)
         return card
 
-    def publish_plan(self, plan: Plan, *, accepted: bool = False) -> None:
-        """Publish a plan of this site; ``accepted`` as for :meth:`check`."""
+    def publish_plan(
+        self,
+        plan: Plan,
+        *,
+        accepted: bool = False,
+        settings: Mapping[str, float] | None = None,
+    ) -> None:
+        """Publish a plan of this site; ``accepted`` and ``settings`` as for :meth:`check`."""
+        check_settings(plan, settings or {})
         check_accepted(plan, accepted)
         self._check_member(plan)
         header = {"type": "plan", "site": self.name, "plan": plan.to_json()}
         self.folder.publish(f"plans/{plan.id}.plan", Message.signed(self.keys.signing, header))
 
-    def check(self, plan: Plan, confirmed: str | None, *, accepted: bool = False) -> None:
+    def check(
+        self,
+        plan: Plan,
+        confirmed: str | None,
+        *,
+        accepted: bool = False,
+        settings: Mapping[str, float] | None = None,
+    ) -> None:
         """Raise an error unless this site may take part in a plan.
 
         ``confirmed`` is the plan's fingerprint as its operator learnt it by other means, and ``accepted``
-        whether the operator accepts what :func:`.plan.disclosed` says of the plan. Who wrote the plan
-        has accepted that for one site, not for this one. Neither is needed again for a plan that this site
-        has answered.
+        whether the operator accepts what :func:`.plan.disclosed` says of the plan. ``settings`` are those of
+        its target that may differ from this version's, and their values. Who wrote the plan has accepted
+        that for one site, not for this one. None is needed again for a plan that this site has answered.
         """
         answered = self.ledger.has(plan)
         known = confirmed is None and answered
@@ -169,7 +184,9 @@ class Site:
                     f"yet trusted; compare its fingerprint {card.fingerprint} and use scbatchprox federated "
                     f"trust."
                 )
-        check_accepted(plan, accepted or answered)
+        if not answered:
+            check_settings(plan, settings or {})
+            check_accepted(plan, accepted)
 
     def _check_member(self, plan: Plan) -> None:
         if plan.member(self.name) != self.keys.card:
@@ -181,7 +198,10 @@ class Site:
         ``kind`` is started from the beginning, and given the sums of rounds that are known. ``own`` are
         hashes of this site's numbers.
         """
-        self.check(plan, terms.get("confirmed"), accepted=terms.get("accepted", False))
+        self.check(
+            plan, terms.get("confirmed"), accepted=terms.get("accepted", False),
+            settings=terms.get("settings"),
+        )  # fmt: skip
         permitted, progress = terms.get("permitted", False), terms.get("progress", silent)
         wait = terms.get("wait")
         state, number, computing = "", 0, True

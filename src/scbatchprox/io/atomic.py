@@ -43,10 +43,13 @@ def check_file(path: str | Path, what: str) -> None:
 
 
 @contextmanager
-def replacing(path: str | Path, check: Callable[[], None] | None = None) -> Iterator[Path]:
+def replacing(
+    path: str | Path, check: Callable[[], None] | None = None, *, mode: int | None = None
+) -> Iterator[Path]:
     """Yield an empty file beside ``path``; it replaces ``path`` on success and is removed on failure.
 
-    ``check`` is called when the file is complete, and may still raise. A killed process leaves the old
+    ``check`` is called when the file is complete, and may still raise. The file has ``mode`` from the moment
+    when it is made; by default that of the old file, or of any new one. A killed process leaves the old
     file, or none, at ``path``, and perhaps a hidden ``.NAME.*.partial`` beside it.
     """
     check_place(path)
@@ -55,14 +58,15 @@ def replacing(path: str | Path, check: Callable[[], None] | None = None) -> Iter
         raise BadFile(f"Expected a folder to write to, found none at {path.parent}.")
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.partial"
     # Not by tempfile, whose files only their owner may read.
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    new = 0o666 if mode is None else mode
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, new))
     try:
         yield temporary
         with open(temporary, "r+b") as file:  # Windows cannot sync a file that is open for reading
             os.fsync(file.fileno())
         if check is not None:
             check()
-        if path.exists():
+        if mode is None and path.exists():
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from scbatchprox import BatchProx, PopulationSettings, PopulationTarget, federated
+from scbatchprox.errors import BadFile, BadValue
 from scbatchprox.federated.flower import letters
 from scbatchprox.federated.flower.client import Site
 from scbatchprox.federated.flower.letters import Code, Letter
@@ -248,3 +250,38 @@ def test_a_hostile_server_cannot_write_elsewhere_nor_read_more(study):
     answer = Letter.of(site.answer(Letter(letters.Have({}, {})).records()))
     sent = {part.name for part in answer.parts}
     assert sent == {"cards/a.card", f"sums/{maker.plan}/0000/a.sum"}
+
+
+def test_couriers_do_not_change_what_a_site_agrees_to(tmp_path, maker):
+    """A plan with other settings of its target arrives everywhere, and no site answers it unasked."""
+    study, allowed = Study(tmp_path, maker), {"evidence": 0.01}
+    sites = {
+        name: federated.Site.create(
+            tmp_path / name / "private",
+            federated.Folder(tmp_path / name / "in", tmp_path / name / "out"), "lung", name,
+        )
+        for name in study.names.values()
+    }  # fmt: skip
+    cards = tuple(site.keys.card for site in sites.values())
+    assert study.sweeps(nodes=3).run() == "idle"
+    for site in sites.values():
+        for card in cards:
+            site.trust(card.site, card.fingerprint)
+    target = PopulationTarget(settings=PopulationSettings(**allowed))
+    parameters = federated.refine_parameters(BatchProx(target=target), 3, "x")
+    plan = federated.Plan("lung", "refine", cards, parameters)
+    sites["a"].publish_plan(plan, accepted=True, settings=allowed)
+    assert study.sweeps(nodes=3).run() == "idle"
+    cells = federated.CellsFile(tmp_path / "none.npy", "donor")  # not read
+    terms = {"confirmed": plan.fingerprint, "accepted": True}
+    for name, site in sites.items():
+        arrived = site.folder.plan()
+        assert arrived == plan
+        before = maker.found(tmp_path / name)
+        with pytest.raises(
+            BadValue, match=r"Expected evidence=1.3 in plan .*, found evidence=0.01"
+        ):
+            federated.contribute(site, arrived, cells, **terms)
+        assert maker.found(tmp_path / name) == before
+        with pytest.raises(BadFile, match="none.npy"):  # now it looks for cells
+            federated.contribute(site, arrived, cells, **terms, settings=allowed)
