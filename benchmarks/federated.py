@@ -14,7 +14,7 @@ from scbatchprox import BatchProx
 from scbatchprox.demo.federated import central_fit
 from scbatchprox.federated import (
     CellsFile,
-    Folder,
+    MessageFolder,
     Plan,
     Site,
     Waiting,
@@ -44,7 +44,7 @@ def _study(root: Path, n_sites: int, target: str) -> tuple[int, float, float, fl
     """Rounds, seconds and bytes of a site, and the worst difference to the central fit."""
     rng = np.random.default_rng(0)
     (root / "share").mkdir()
-    folder = Folder(root / "share", root / "share")
+    folder = MessageFolder(root / "share", root / "share")
     sites = [Site.create(root / f"s{i:02}", folder, "study", f"s{i:02}") for i in range(n_sites)]
     for one in sites:
         for other in sites:

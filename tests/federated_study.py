@@ -11,9 +11,9 @@ from scbatchprox import BatchProx, Moments
 from scbatchprox.federated import (
     Addends,
     CellsFile,
-    Folder,
     Message,
-    Own,
+    MessageFolder,
+    OwnNumbers,
     Plan,
     Site,
     contribute,
@@ -36,7 +36,7 @@ class Study:
     def make(cls, place: Path, names=NAMES, study="lung"):
         shared = place / "shared"
         shared.mkdir(parents=True)
-        folder = Folder(shared, shared)
+        folder = MessageFolder(shared, shared)
         made = {name: Site.create(place / f"private-{name}", folder, study, name) for name in names}
         for site in made.values():
             for other in made.values():
@@ -61,7 +61,7 @@ class Study:
 
 
 def own_of(moments):
-    return Own.of(moments.batches.tolist(), moments.n, moments.mean, moments.m2)
+    return OwnNumbers.of(moments.batches.tolist(), moments.n, moments.mean, moments.m2)
 
 
 def run(site, plan, moments, rounds=1, confirmed=True, **options):

@@ -15,7 +15,7 @@ from data import make_cells
 from scbatchprox import BatchProx, PopulationSettings, PopulationTarget
 from scbatchprox.demo import Composition, simulate
 from scbatchprox.demo.federated import central_fit
-from scbatchprox.federated import POPULATION, Folder, Plan, Site, refine_parameters
+from scbatchprox.federated import POPULATION, MessageFolder, Plan, Site, refine_parameters
 
 SITES = ("east", "north", "south")
 
@@ -213,7 +213,7 @@ class TestSettings:
 
     @pytest.fixture
     def plan(self, study):
-        folder = Folder(study.share, study.share)
+        folder = MessageFolder(study.share, study.share)
         site = Site.open(study.root / "east", folder)
         target = PopulationTarget(settings=PopulationSettings(evidence=0.01, copies=500))
         given = refine_parameters(BatchProx(target=target), 4, "text")

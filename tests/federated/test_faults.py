@@ -16,7 +16,7 @@ from federated_study import (
 )
 from scbatchprox import Pooled
 from scbatchprox.errors import BadValue, InputError
-from scbatchprox.federated import WIDE, Folder, Message, Site, Waiting
+from scbatchprox.federated import WIDE, Message, MessageFolder, Site, Waiting
 from scbatchprox.federated.messages import MAGIC, as_bytes
 
 pytestmark = pytest.mark.usefixtures("no_power_failure")
@@ -111,7 +111,7 @@ def test_separate_boxes(tmp_path, moments):
     outbox = tmp_path / "outbox"
     outbox.mkdir()
     east = study.sites["east"]
-    split = Site(east.private, Folder(study.shared, outbox), east.keys)
+    split = Site(east.private, MessageFolder(study.shared, outbox), east.keys)
     run(split, plan, moments["east"])
     sent = outbox / "sums" / plan.id / "0000" / "east.sum"
     for name in ("north", "south"):

@@ -8,9 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import WIDE, Fixed
+from scbatchprox.federated import WIDE, FixedPoint
 
-FORMATS = [WIDE, Fixed(128, 72), Fixed(64, 20), Fixed(64, 0), Fixed(64, 46), Fixed(192, 128)]
+FORMATS = [
+    WIDE,
+    FixedPoint(128, 72),
+    FixedPoint(64, 20),
+    FixedPoint(64, 0),
+    FixedPoint(64, 46),
+    FixedPoint(192, 128),
+]
 formats = st.sampled_from(FORMATS)
 
 
@@ -69,8 +76,8 @@ def test_any_limbs_add_modulo_a_power_of_two(fixed, data):
 
 @given(formats, st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=8))
 @example(WIDE, [5e-324, -5e-324, 2.0**-193, 1.5 * 2.0**-192, 0.0, -0.0])
-@example(Fixed(64, 0), [0.5, 1.5, 2.5, -0.5, -1.5, 0.49999999999999994])
-@example(Fixed(64, 20), [2.0**27 - 2.0**-26, 2.0**27 - 2.0**-20])
+@example(FixedPoint(64, 0), [0.5, 1.5, 2.5, -0.5, -1.5, 0.49999999999999994])
+@example(FixedPoint(64, 20), [2.0**27 - 2.0**-26, 2.0**27 - 2.0**-20])
 def test_doubles_are_rounded_as_fractions_are(fixed, values):
     expected = [round(Fraction(value) * (1 << fixed.fraction)) for value in values]
     if all(abs(number) < bound_of(fixed) for number in expected):
@@ -119,7 +126,7 @@ def test_nan_and_infinity_are_refused(value):
 
 def test_the_sum_of_many_sites_is_in_range():
     """As many sites as the spare bits allow, each at the limit."""
-    fixed = Fixed(64, 4)
+    fixed = FixedPoint(64, 4)
     largest = [Fraction(bound_of(fixed) - 1, 16)]
     total = one = fixed.encoded(largest)
     for _ in range(fixed.spare):  # 2^16 sites by doubling
@@ -142,4 +149,4 @@ def test_nothing_to_add():
 )
 def test_formats_that_cannot_be(bits, fraction):
     with pytest.raises(BadValue, match="Expected a multiple of 64 bits"):
-        Fixed(bits, fraction)
+        FixedPoint(bits, fraction)

@@ -23,7 +23,14 @@ from federated_study import (
 )
 from scbatchprox import BatchProx, Moments, Pooled
 from scbatchprox.errors import BadValue, InUse
-from scbatchprox.federated import WIDE, Folder, Message, Own, Waiting, refine_parameters
+from scbatchprox.federated import (
+    WIDE,
+    Message,
+    MessageFolder,
+    OwnNumbers,
+    Waiting,
+    refine_parameters,
+)
 from scbatchprox.federated.ledger import Answer, Ledger
 from scbatchprox.federated.messages import MAGIC, as_bytes
 
@@ -116,7 +123,7 @@ def answer_of(
 ):
     parameters = refine_parameters(model or BatchProx(target="moment"), 3, embedding)
     plan = study.plan(names, kind, note, **parameters)
-    own = Own.of([f"b{i}" for i in range(len(sizes))], np.array(sizes), np.array([numbers]))
+    own = OwnNumbers.of([f"b{i}" for i in range(len(sizes))], np.array(sizes), np.array([numbers]))
     return Answer.to(plan, own)
 
 
@@ -215,7 +222,7 @@ def test_the_ledger_is_on_disk_before_anything_leaves(study, moments, monkeypatc
     """Not only written but synced: the folder of messages may be another disk, or a mail."""
     east, plan = study.sites["east"], study.plan()
     events = []
-    sync, publish = os.fsync, Folder.publish
+    sync, publish = os.fsync, MessageFolder.publish
 
     def synced(handle):
         events.append(os.readlink(f"/proc/self/fd/{handle}"))
@@ -228,7 +235,7 @@ def test_the_ledger_is_on_disk_before_anything_leaves(study, moments, monkeypatc
     if not Path("/proc/self/fd").exists():
         pytest.skip("names of open files are only known on Linux")
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Folder, "publish", published)
+    monkeypatch.setattr(MessageFolder, "publish", published)
     run(east, plan, moments["east"])
     ledger = east.private.resolve() / "ledger"
     before = events[: events.index("publish")]
@@ -247,7 +254,7 @@ from pathlib import Path
 import numpy as np
 from federated_study import Study, NAMES, own_moments, run
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import Folder
+from scbatchprox.federated import MessageFolder
 from scbatchprox.federated import Site, Waiting
 
 os.fsync = lambda handle: None  # a killed process loses nothing that it has written
@@ -262,7 +269,7 @@ if rounds == 2:  # killed while it answers round 1
 def copy(name):
     shutil.copytree(place / "start", place / name)
     shared = place / name / "shared"
-    return Site.open(place / name / "private-east", Folder(shared, shared)), shared
+    return Site.open(place / name / "private-east", MessageFolder(shared, shared)), shared
 
 def answer(site, own=moments["east"]):
     return run(site, plan, own, rounds=rounds)
@@ -309,7 +316,7 @@ while True:
     seen.add((known, given, bool(there)))
     # Other cells: refused as soon as the ledger has an entry.
     second = shutil.copytree(place / "now", place / "second")
-    twin = Site.open(second / "private-east", Folder(second / "shared", second / "shared"))
+    twin = Site.open(second / "private-east", MessageFolder(second / "shared", second / "shared"))
     try:
         answer(twin, other)
         assert not known and not there, "two answers"

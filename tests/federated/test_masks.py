@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import WIDE, Card, Fixed, Plan
+from scbatchprox.federated import WIDE, Card, FixedPoint, Plan
 from scbatchprox.federated.keys import SiteKeys
 from scbatchprox.federated.sums import masked
 
@@ -84,7 +84,7 @@ def unsigned(fixed, limbs):
 # --- tests ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fixed", [WIDE, Fixed(128, 72), Fixed(64, 20)], ids=str)
+@pytest.mark.parametrize("fixed", [WIDE, FixedPoint(128, 72), FixedPoint(64, 20)], ids=str)
 @pytest.mark.parametrize(("number", "state"), [(0, ""), (3, "ab" * 32)])
 def test_masks_are_those_of_the_oracle(fixed, number, state):
     sites = sites_of(4)
@@ -98,7 +98,7 @@ def test_masks_are_those_of_the_oracle(fixed, number, state):
         assert unsigned(fixed, found) == expected
 
 
-@given(st.integers(3, 30), st.integers(0, 1000), st.sampled_from([WIDE, Fixed(64, 20)]))
+@given(st.integers(3, 30), st.integers(0, 1000), st.sampled_from([WIDE, FixedPoint(64, 20)]))
 @settings(max_examples=6)
 def test_masks_cancel_over_any_number_of_sites(n, seed, fixed):
     sites = sites_of(n, seed)

@@ -25,8 +25,8 @@ from scbatchprox.errors import BadValue
 from scbatchprox.federated import (
     Card,
     CellsFile,
-    Folder,
     Message,
+    MessageFolder,
     Plan,
     Site,
     Waiting,
@@ -306,7 +306,7 @@ def test_a_site_refuses_settings_that_it_has_not_allowed(study, moments, tmp_pat
     terms = {"confirmed": plan.fingerprint, "accepted": True}
     for site in study.sites.values():
         if boxes == "inbox and outbox":
-            site = Site(site.private, Folder(study.shared, outbox), site.keys)
+            site = Site(site.private, MessageFolder(study.shared, outbox), site.keys)
         before = contents(site.private, study.shared, outbox)
         for allowed, sentence in REFUSALS:
             with pytest.raises(BadValue, match=sentence.format(plan.id)):

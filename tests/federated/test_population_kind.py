@@ -8,7 +8,7 @@ import pytest
 from data import in_memory
 from in_step import in_process
 from scbatchprox import BatchProx, Decision, Moments, PopulationSettings, PopulationTarget
-from scbatchprox.federated import Fixed
+from scbatchprox.federated import FixedPoint
 from scbatchprox.federated.fit import ROUND, refine
 from scbatchprox.targets.population.find import dissolved
 
@@ -298,7 +298,7 @@ class TestRounds:
             np.testing.assert_array_equal(model.evidence_.decision, expected.decision)
 
     def test_sums_out_of_range_are_an_error(self, monkeypatch):
-        monkeypatch.setattr("scbatchprox.federated.fit.ROUND", Fixed(128, 104))
+        monkeypatch.setattr("scbatchprox.federated.fit.ROUND", FixedPoint(128, 104))
         own = described(*cells(1, [150, 400, 90]))
         with pytest.raises(ValueError, match="Expected numbers below"):
             at_sites(own, split(own.batches, 3), target=DEFAULT)

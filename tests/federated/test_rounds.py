@@ -7,7 +7,7 @@ import pytest
 
 from in_step import in_process
 from scbatchprox.errors import BadValue
-from scbatchprox.federated import WIDE, Addends, Fixed
+from scbatchprox.federated import WIDE, Addends, FixedPoint
 
 
 def powers(own, rounds, fixed=WIDE):
@@ -48,7 +48,7 @@ def test_sums_do_not_depend_on_the_order_of_sites(rng):
 
 @pytest.mark.parametrize(
     "others",
-    [powers(1, 2), powers(1, 3, Fixed(128, 72)), powers(1, 0)],
+    [powers(1, 2), powers(1, 3, FixedPoint(128, 72)), powers(1, 0)],
     ids=["fewer rounds", "another format", "no round"],
 )
 def test_sites_in_different_rounds_are_an_error(others):

@@ -23,7 +23,7 @@ from .command import command
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..federated.folder import Folder
+    from ..federated.folder import MessageFolder
     from ..federated.plan import Plan
     from ..federated.site import Site, Waiting
 
@@ -68,14 +68,14 @@ class Messages:
     inbox: Annotated[Path | None, _study(help="With a courier: messages of other sites.")] = None
     outbox: Annotated[Path | None, _study(help="With a courier: messages of this site.")] = None
 
-    def open(self) -> Folder:
+    def open(self) -> MessageFolder:
         """Return the folder, which exists."""
-        from ..federated.folder import Folder
+        from ..federated.folder import MessageFolder
 
         given = [path for path in (self.folder, self.inbox, self.outbox) if path is not None]
         if len(given) != (2 if self.folder is None else 1):
             raise BadValue("Expected --folder, or --inbox and --outbox, found another combination.")
-        return Folder(given[0], given[-1])
+        return MessageFolder(given[0], given[-1])
 
     def site(self, private: Path) -> Site:
         """Return the site whose keys are in a private folder."""
@@ -124,7 +124,7 @@ class Publication:
 
 
 @dataclass
-class Answer:
+class AnswerFrom:
     """The plan that a site answers, and the cells or counts that it is answered with."""
 
     path: o.In
@@ -382,7 +382,7 @@ def contribute(
         ),
     ] = None,
     messages: Messages,
-    answer: Answer,
+    answer: AnswerFrom,
     allow_difference: Annotated[
         bool,
         _study(
@@ -435,7 +435,7 @@ def finish(
     *,
     private: Private,
     messages: Messages,
-    answer: Answer,
+    answer: AnswerFrom,
     key_added: o.KeyAdded = None,
     result: o.Result,
     model: o.ModelOut = None,

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .counts import CountsFile, contribute_counts, counts_parameters, shared_upstream
     from .fit import CellsFile, contribute, refine_parameters
-    from .folder import Folder, status_of
+    from .folder import MessageFolder, status_of
     from .keys import Card
-    from .ledger import Own
+    from .ledger import OwnNumbers
     from .messages import Message
     from .plan import POPULATION, Plan, disclosed
     from .site import Site, Waiting
-    from .sums import WIDE, Addends, Fixed, Totals
+    from .sums import WIDE, Addends, FixedPoint, Totals
 
 __all__ = [
-    "POPULATION", "WIDE", "Addends", "Card", "CellsFile", "CountsFile", "Fixed", "Folder", "Message", "Own",
-    "Plan", "Site", "Totals", "Waiting", "contribute", "contribute_counts", "counts_parameters", "disclosed",
-    "refine_parameters", "shared_upstream", "status_of",
+    "POPULATION", "WIDE", "Addends", "Card", "CellsFile", "CountsFile", "FixedPoint", "Message",
+    "MessageFolder", "OwnNumbers", "Plan", "Site", "Totals", "Waiting", "contribute",
+    "contribute_counts", "counts_parameters", "disclosed", "refine_parameters", "shared_upstream",
+    "status_of",
 ]  # fmt: skip
 
 #: Modules that define them; those that need least come first.

@@ -45,11 +45,11 @@ from ..upstream.genes import check_distinct, check_positive, positions
 from ..upstream.on_disk import open_counts
 from ..upstream.pca import PCAUpstream
 from ..upstream.sums import FLAG, GeneSums, cross_products, require_all, variable_genes
-from .ledger import Own
+from .ledger import OwnNumbers
 from .messages import Message
 from .plan import MIN_CELLS, Plan
 from .site import Site, Terms, Waiting
-from .sums import Addends, AddUp, Fixed, Kind
+from .sums import Addends, AddUp, FixedPoint, Kind
 
 __all__ = [
     "MOST_GENES",
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 #: y is at most 1e4: for 3e8 cells at a site at least; exact to 1e-17.
-FORMAT = Fixed(128, 56)
+FORMAT = FixedPoint(128, 56)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,10 +246,10 @@ def _check_others(elsewhere: Ints, genes: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def products_format(n_cells: int) -> Fixed:
+def products_format(n_cells: int) -> FixedPoint:
     """The finest 64-bit format for sums of products over all cells, whose range is known."""
     size = math.frexp(1.01 * LARGEST**2 * n_cells)[1]
-    return Fixed(64, max(0, min(63 - size, 46)), spare=0)
+    return FixedPoint(64, max(0, min(63 - size, 46)), spare=0)
 
 
 def _products(
@@ -333,7 +333,7 @@ def contribute_counts(
         batch = np.full(counts.n_cells, "all") if counts.batch is None else counts.batch
         sizes = pd.Series(batch).astype(str).value_counts().sort_index()
         # The bytes of an answer are in the ledger, so counts are not read once more to recognise them.
-        own = Own.of(sizes.index.tolist(), sizes.to_numpy())
+        own = OwnNumbers.of(sizes.index.tolist(), sizes.to_numpy())
         least = plan.least(min_cells)
         if sizes.min() < least:
             site.tell(plan, "cells")  # others learn that, and no more

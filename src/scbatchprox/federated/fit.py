@@ -54,11 +54,11 @@ from ..targets.method import method_of, solver_of, target_of
 from ..targets.population.find import dissolved
 from ..targets.population.target import PopulationTarget
 from ..upstream.on_disk import recorded
-from .ledger import Own
+from .ledger import OwnNumbers
 from .messages import as_bytes
 from .plan import MIN_CELLS, Plan
 from .site import Site, Terms, Waiting
-from .sums import WIDE, Addends, AddUp, Fixed
+from .sums import WIDE, Addends, AddUp, FixedPoint
 
 __all__ = ["ROUND", "CellsFile", "contribute", "pooled_moments", "refine", "refine_parameters"]
 
@@ -85,7 +85,7 @@ def pooled_moments(own: Moments, add_up: AddUp) -> Pooled:
 
 
 #: The format of the sums of a registration.
-ROUND = Fixed(192, 80)
+ROUND = FixedPoint(192, 80)
 
 
 def refine(
@@ -177,7 +177,7 @@ def contribute(
             if not site.ledger.has(plan):
                 site.tell(plan, "cells")  # others learn that, and no more
             raise
-        hashes = Own.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
+        hashes = OwnNumbers.of(own.by_batch.batches.tolist(), own.by_batch.n, own.mean, own.m2)
         kind = partial(refine, own, model, min_cells=plan.least(min_cells))
         found = site.run(plan, kind, hashes, **terms)
         if write and isinstance(found, BatchProx):

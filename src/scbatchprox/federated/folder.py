@@ -26,7 +26,7 @@ from .keys import Card
 from .messages import MOST_BYTES, Message, check_name, file_bytes, is_name, shown
 from .plan import Plan, differing, disclosed, parameter_lines
 
-__all__ = ["CODES", "Folder", "PlanStatus", "Status", "status_of"]
+__all__ = ["CODES", "MessageFolder", "PlanStatus", "Status", "status_of"]
 
 #: What other sites learn of a site that cannot answer: a code for one of these sentences, and no more.
 CODES = {
@@ -36,7 +36,7 @@ CODES = {
 
 
 @dataclass(frozen=True)
-class Folder:
+class MessageFolder:
     """Where messages of other sites are read, and where own ones are written: often the same folder."""
 
     inbox: Path
@@ -185,13 +185,13 @@ class Status:
         return {"cards": cards, "plans": [plan.to_json() for plan in self.plans]}
 
 
-def status_of(folder: Folder, name: str | None = None) -> Status:
+def status_of(folder: MessageFolder, name: str | None = None) -> Status:
     """The status of all plans in a folder, or of one."""
     names = folder.names("plan") if name is None else [name]
     return Status(folder.cards(), [_status(folder, folder.plan(plan)) for plan in names])
 
 
-def _status(folder: Folder, plan: Plan) -> PlanStatus:
+def _status(folder: MessageFolder, plan: Plan) -> PlanStatus:
     sites = tuple(card.site for card in plan.members)
 
     def absent(number: int) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def _status(folder: Folder, plan: Plan) -> PlanStatus:
     return PlanStatus(plan, number, missing, _codes(folder, plan, missing))
 
 
-def _codes(folder: Folder, plan: Plan, missing: tuple[str, ...]) -> dict[str, str]:
+def _codes(folder: MessageFolder, plan: Plan, missing: tuple[str, ...]) -> dict[str, str]:
     """Codes of sites that have not answered."""
     found = {}
     for card in plan.members:

@@ -23,14 +23,14 @@ from .keys import OWNER_ONLY, Card
 from .messages import Message, as_bytes, grouped
 from .plan import Plan
 
-__all__ = ["Answer", "Ledger", "Own"]
+__all__ = ["Answer", "Ledger", "OwnNumbers"]
 
 #: Parameters of plans that do not change what a site adds, but only what is done with the sums.
 AFTERWARDS = ("model", "min_cells")
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnNumbers:
     """The number of cells of a site, and hashes of what it has: they stay in its ledger."""
 
     n_cells: int
@@ -38,7 +38,7 @@ class Own:
     numbers: str
 
     @classmethod
-    def of(cls, batches: list[str], n: np.ndarray, *arrays: np.ndarray) -> Own:
+    def of(cls, batches: list[str], n: np.ndarray, *arrays: np.ndarray) -> OwnNumbers:
         """Hashes of batches, their numbers of cells, and all other numbers."""
         sizes = hashlib.sha256(as_bytes([batches, n.tolist()]))
         numbers = sizes.copy()
@@ -60,7 +60,7 @@ class Answer:
     numbers: str  # hash of all numbers of this site
 
     @classmethod
-    def to(cls, plan: Plan, own: Own) -> Answer:
+    def to(cls, plan: Plan, own: OwnNumbers) -> Answer:
         """The answer to a plan with the numbers of this site."""
         members = [f"{card.site} {card.signing} {card.masking}" for card in plan.members]
         used = {name: x for name, x in plan.parameters.items() if name not in AFTERWARDS}

@@ -14,12 +14,12 @@ import numpy as np
 from ..errors import BadValue, InputError
 from ..io.atomic import replacing
 from ..progress import Progress, silent
-from .folder import CODES, Folder
+from .folder import CODES, MessageFolder
 from .keys import Card, SiteKeys
-from .ledger import Answer, Ledger, Own
+from .ledger import Answer, Ledger, OwnNumbers
 from .messages import Message, check_name
 from .plan import Plan, check_accepted, check_settings
-from .sums import Addends, Fixed, Kind, Limbs, Totals, masked
+from .sums import Addends, FixedPoint, Kind, Limbs, Totals, masked
 
 __all__ = ["Site", "Terms", "Waiting"]
 
@@ -64,7 +64,7 @@ class _Round:
     plan: Plan
     number: int
     state: str
-    fixed: Fixed
+    fixed: FixedPoint
 
     def header(self, site: str, count: int) -> dict[str, Any]:
         """What the message of a site with so many numbers says."""
@@ -78,14 +78,14 @@ class Site:
     """A site with its private folder (keys, ledger, trusted cards) and the folder of messages."""
 
     private: Path
-    folder: Folder
+    folder: MessageFolder
     keys: SiteKeys = field(repr=False)
 
     def __post_init__(self) -> None:
         _check_private(self.private, self.folder)
 
     @classmethod
-    def create(cls, private: Path, folder: Folder, study: str, name: str) -> Site:
+    def create(cls, private: Path, folder: MessageFolder, study: str, name: str) -> Site:
         """Make the keys of a site, and publish its card."""
         if folder.find(f"cards/{check_name('site', name)}.card"):
             raise BadValue(
@@ -99,7 +99,7 @@ class Site:
         return site
 
     @classmethod
-    def open(cls, private: Path, folder: Folder) -> Site:
+    def open(cls, private: Path, folder: MessageFolder) -> Site:
         """A site whose keys exist."""
         return cls(private, folder, SiteKeys.load(private))
 
@@ -192,7 +192,9 @@ class Site:
         if plan.member(self.name) != self.keys.card:
             raise BadValue("Expected the keys of this site in the plan, found others.")
 
-    def run(self, plan: Plan, kind: Kind[T], own: Own, **terms: Unpack[Terms]) -> T | Waiting:
+    def run(
+        self, plan: Plan, kind: Kind[T], own: OwnNumbers, **terms: Unpack[Terms]
+    ) -> T | Waiting:
         """Answer rounds of a plan until one cannot be combined, and return that or the result.
 
         ``kind`` is started from the beginning, and given the sums of rounds that are known. ``own`` are
@@ -245,7 +247,7 @@ class Site:
         with suppress(InputError, OSError):
             self.refuse(plan, code)
 
-    def _given(self, at: _Round, addends: Addends, own: Own, permitted: bool) -> Message:
+    def _given(self, at: _Round, addends: Addends, own: OwnNumbers, permitted: bool) -> Message:
         """Publish what this site adds in a round, or has given to it before."""
         given = self.ledger.given(at.plan, at.number, self.keys.card)
         message = given or self._made(at, addends)
@@ -298,7 +300,7 @@ class Site:
         return Totals(fixed, total[1:])
 
 
-def _check_private(private: Path, folder: Folder) -> None:
+def _check_private(private: Path, folder: MessageFolder) -> None:
     for shared in (folder.inbox, folder.outbox):
         if private.resolve().is_relative_to(shared.resolve()):
             raise BadValue(

@@ -26,7 +26,7 @@ from ..kernels.arrays import Floats
 from .keys import Card, SiteKeys
 from .plan import Plan
 
-__all__ = ["WIDE", "AddUp", "Addends", "Fixed", "Kind", "Limbs", "Totals", "masked"]
+__all__ = ["WIDE", "AddUp", "Addends", "FixedPoint", "Kind", "Limbs", "Totals", "masked"]
 
 #: (n, bits / 64) unsigned integers, the lowest first.
 Limbs = np.ndarray
@@ -35,7 +35,7 @@ LIMB = 64
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedPoint:
     """A format of fixed-point numbers.
 
     One site leaves ``spare`` bits of the range free, so that the sum of up to 2^spare sites is in range too.
@@ -139,7 +139,7 @@ class Fixed:
 
 
 #: For moments: squares of coordinates up to 1e24 in size, of a trillion cells, exact to 1e-57.
-WIDE = Fixed(384, 192)
+WIDE = FixedPoint(384, 192)
 
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Addends:
     """
 
     def __init__(
-        self, values: Floats | Sequence[Fraction | int] | Callable[[], Floats], fixed: Fixed
+        self, values: Floats | Sequence[Fraction | int] | Callable[[], Floats], fixed: FixedPoint
     ) -> None:
         self._values, self.fixed = values, fixed
 
@@ -173,7 +173,7 @@ class Addends:
 class Totals:
     """Exact sums over all sites."""
 
-    fixed: Fixed
+    fixed: FixedPoint
     limbs: Limbs
 
     def floats(self) -> Floats:
@@ -192,7 +192,7 @@ Kind = Callable[[AddUp], T]
 
 
 def masked(
-    limbs: Limbs, fixed: Fixed, keys: SiteKeys, plan: Plan, number: int, state: str
+    limbs: Limbs, fixed: FixedPoint, keys: SiteKeys, plan: Plan, number: int, state: str
 ) -> Limbs:
     """The numbers of a site with the masks that it shares with every other site of a plan."""
     salt = hashlib.sha256(f"{plan.hash} {number} {state}".encode()).digest()
@@ -205,7 +205,7 @@ def masked(
     return limbs
 
 
-def _mask(keys: SiteKeys, other: Card, salt: bytes, fixed: Fixed, n: int) -> Limbs:
+def _mask(keys: SiteKeys, other: Card, salt: bytes, fixed: FixedPoint, n: int) -> Limbs:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.hashes import SHA256

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scbatchprox.federated.flower.letters import FIRST_LINE, Entry, Part
+from scbatchprox.federated.flower.letters import FIRST_LINE, Content, Part
 from scbatchprox.federated.flower.programs import free_port
 
 PLAN = "0123456789abcdef"
@@ -43,7 +43,7 @@ class Maker:
 
     @staticmethod
     def entry(content):
-        return Entry(hashlib.sha256(content).hexdigest(), len(content))
+        return Content(hashlib.sha256(content).hexdigest(), len(content))
 
     def part(self, name, content, offset=0, length=None):
         data = content[offset:] if length is None else content[offset : offset + length]

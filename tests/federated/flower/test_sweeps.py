@@ -7,7 +7,7 @@ import pytest
 from scbatchprox import BatchProx, PopulationSettings, PopulationTarget, federated
 from scbatchprox.errors import BadFile, BadValue
 from scbatchprox.federated.flower import letters
-from scbatchprox.federated.flower.client import Site
+from scbatchprox.federated.flower.client import CourierSite
 from scbatchprox.federated.flower.letters import Code, Letter
 from scbatchprox.federated.flower.runs import Settings
 from scbatchprox.federated.flower.server import STOP, Sweeps
@@ -52,7 +52,10 @@ class Study:
                 (root / name / box).mkdir(parents=True, exist_ok=True)
         self.said = []
         self.post = Post(
-            {i: Site(root / n / "out", root / n / "in", **options) for i, n in self.names.items()}
+            {
+                i: CourierSite(root / n / "out", root / n / "in", **options)
+                for i, n in self.names.items()
+            }
         )
 
     def write(self, site, name, content=None):
@@ -258,7 +261,7 @@ def test_couriers_do_not_change_what_a_site_agrees_to(tmp_path, maker):
     sites = {
         name: federated.Site.create(
             tmp_path / name / "private",
-            federated.Folder(tmp_path / name / "in", tmp_path / name / "out"), "lung", name,
+            federated.MessageFolder(tmp_path / name / "in", tmp_path / name / "out"), "lung", name,
         )
         for name in study.names.values()
     }  # fmt: skip

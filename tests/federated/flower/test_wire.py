@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scbatchprox.federated.flower.letters import PART, BadLetter, Code, Entry, Have, Letter, wanted
+from scbatchprox.federated.flower.letters import (
+    PART,
+    BadLetter,
+    Code,
+    Content,
+    Have,
+    Letter,
+    wanted,
+)
 
 
 @pytest.fixture
@@ -69,9 +77,9 @@ def test_a_letter_without_a_record_is_refused(letter, name):
     budget=st.integers(0, 4 * PART),
 )
 def test_what_is_sent_is_what_is_lacking_and_within_the_budget(sizes, begun, budget):
-    own = {f"cards/{i}.card": Entry(f"{i:064x}", size) for i, size in enumerate(sizes)}
+    own = {f"cards/{i}.card": Content(f"{i:064x}", size) for i, size in enumerate(sizes)}
     there = {f"{i:064x}": min(n, sizes[i]) for i, n in enumerate(begun) if i < len(sizes)}
-    other = Have({"cards/0.card": Entry("f" * 64, 1)}, there)
+    other = Have({"cards/0.card": Content("f" * 64, 1)}, there)
     sent = list(wanted(own, other, budget))
     lacking = sum(size - there.get(f"{i:064x}", 0) for i, size in enumerate(sizes) if i)
     assert sum(want.length for want in sent) == min(budget, lacking)

@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from .client import Site
+from .client import CourierSite
 from .letters import Code, Have, Letter, Records
 from .runs import ENDED, Settings
 from .server import Sweeps
@@ -28,7 +28,7 @@ __all__ = ["client", "reply", "server"]
 REQUEST = "query"
 
 
-def reply(message: Any, site: Site | None) -> Any:
+def reply(message: Any, site: CourierSite | None) -> Any:
     """Return the answer to a message; it holds codes and messages of the outbox only."""
     try:
         records = _plain(message.content) if message.metadata.message_type == REQUEST else {}
@@ -41,7 +41,7 @@ def reply(message: Any, site: Site | None) -> Any:
 
 def _answer(message: Any, context: Any) -> Any:
     try:
-        site = Site(Path(context.node_config["outbox"]), Path(context.node_config["inbox"]))
+        site = CourierSite(Path(context.node_config["outbox"]), Path(context.node_config["inbox"]))
     except (KeyError, TypeError, OSError):
         site = None
     return reply(message, site)

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .folder import Folder
+from .folder import CourierFolder
 from .letters import BUDGET, BadLetter, Code, Have, Letter, is_name
 
-__all__ = ["Site"]
+__all__ = ["CourierSite"]
 
 _log = logging.getLogger(__name__)
 
 
-class Site:
+class CourierSite:
     """Answers the requests of a server. Only codes and whole messages leave, never an error's text."""
 
     def __init__(self, outbox: Path, inbox: Path, *, budget: int = BUDGET) -> None:
-        self.outbox, self.inbox = Folder(outbox), Folder(inbox)
+        self.outbox, self.inbox = CourierFolder(outbox), CourierFolder(inbox)
         self._budget = budget
 
     def answer(self, records: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .client import Site
+from .client import CourierSite
 from .programs import check_installed, end, environment, free_port, node_command, on_signals
 from .supernode import GRACE
 
@@ -47,7 +47,7 @@ def carry(
     check_installed()
     port, secret = free_port(), secrets.token_bytes(32)
     arguments = node_command(address, port, "/dev/fd/{}", ca, key, insecure=insecure)
-    responder = Responder(f"127.0.0.1:{port}", secret, Site(outbox, inbox))
+    responder = Responder(f"127.0.0.1:{port}", secret, CourierSite(outbox, inbox))
     with tempfile.TemporaryDirectory(prefix="courier-") as home:
         node = _start(arguments, secret, Path(home))
         try:
@@ -87,7 +87,7 @@ def _start(arguments: list[str], secret: bytes, home: Path) -> subprocess.Popen[
 class Responder:
     """Takes and answers messages until :meth:`stop`."""
 
-    def __init__(self, address: str, secret: bytes, site: Site) -> None:
+    def __init__(self, address: str, secret: bytes, site: CourierSite) -> None:
         self._address, self._secret, self._site = address, secret, site
         self._stopped = threading.Event()
 

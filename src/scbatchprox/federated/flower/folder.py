@@ -23,14 +23,14 @@ from .letters import (
     MAX_FILES,
     MAX_TOTAL,
     Code,
-    Entry,
+    Content,
     Have,
     Part,
     is_name,
     wanted,
 )
 
-__all__ = ["Folder", "check_account", "check_boxes", "check_private"]
+__all__ = ["CourierFolder", "check_account", "check_boxes", "check_private"]
 
 #: Files that are arriving, named by their hash.
 STAGING = ".courier"
@@ -40,7 +40,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = _READ | os.O_DIRECTORY
 
 
-class Folder:
+class CourierFolder:
     """Messages below ``root``. Paths below it are never followed out of it."""
 
     def __init__(
@@ -54,12 +54,12 @@ class Folder:
         self.root = root.resolve()
         self._most, self._files, self._total = most, files, total
         # Hashes of files that have not changed since, by name.
-        self._known: dict[str, tuple[tuple[int, ...], Entry | None]] = {}
+        self._known: dict[str, tuple[tuple[int, ...], Content | None]] = {}
 
-    def files(self) -> dict[str, Entry]:
+    def files(self) -> dict[str, Content]:
         """Return all messages; other files are left out."""
-        seen: dict[str, tuple[tuple[int, ...], Entry | None]] = {}
-        found: dict[str, Entry] = {}
+        seen: dict[str, tuple[tuple[int, ...], Content | None]] = {}
+        found: dict[str, Content] = {}
         for name, folder, last in self._walk():
             if not is_name(name):
                 continue
@@ -104,7 +104,7 @@ class Folder:
         except FileNotFoundError:
             return {}
 
-    def parts(self, files: Mapping[str, Entry], other: Have, budget: int) -> list[Part]:
+    def parts(self, files: Mapping[str, Content], other: Have, budget: int) -> list[Part]:
         """Return what to send of some messages to a side that lacks it: at most ``budget`` bytes."""
         return [
             Part(want.name, want.entry, want.offset, data)
@@ -118,7 +118,7 @@ class Folder:
         with self._open(parents) as folder, _opened(last, _READ, folder) as file:
             return os.pread(file, length, offset)
 
-    def accept(self, part: Part, files: dict[str, Entry]) -> Code:
+    def accept(self, part: Part, files: dict[str, Content]) -> Code:
         """Add a part of a file that arrives; ``files`` is updated when it is complete."""
         entry = part.entry
         if not is_name(part.name):
@@ -144,7 +144,7 @@ class Folder:
             files[part.name] = entry
         return code
 
-    def _finish(self, staging: int, name: str, entry: Entry) -> Code:
+    def _finish(self, staging: int, name: str, entry: Content) -> Code:
         """Give a complete file its name, if it is what was announced and the name is free."""
         with _opened(entry.hash, _READ, staging) as file:
             right = self._entry(file, os.fstat(file)) == entry
@@ -162,7 +162,7 @@ class Folder:
         finally:
             os.unlink(entry.hash, dir_fd=staging)
 
-    def _entry(self, file: int, facts: os.stat_result) -> Entry | None:
+    def _entry(self, file: int, facts: os.stat_result) -> Content | None:
         """Return hash and size of an open file, or None if it is not a message."""
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > self._most:
             return None
@@ -172,7 +172,7 @@ class Folder:
                 return None
             digest.update(data)
             size += len(data)
-        return Entry(digest.hexdigest(), size) if size else None
+        return Content(digest.hexdigest(), size) if size else None
 
     def _walk(self) -> Iterator[tuple[str, int, str]]:
         """Yield the name, the open parent and the last part of all that is not a folder."""
@@ -306,7 +306,7 @@ def check_boxes(outbox: Path, inbox: Path) -> None:
     if not os.access(inbox, os.R_OK | os.W_OK | os.X_OK):
         raise BadValue(f"Expected an inbox that this account can write to, found {inbox}.")
     for path in (outbox, inbox):
-        strangers = Folder(path).strangers()
+        strangers = CourierFolder(path).strangers()
         if strangers:
             raise BadValue(
                 f"Expected only messages of a study in {path}, found {strangers[0]!r}"

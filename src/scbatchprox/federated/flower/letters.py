@@ -24,7 +24,7 @@ __all__ = [
     "PART",
     "BadLetter",
     "Code",
-    "Entry",
+    "Content",
     "Have",
     "Letter",
     "Part",
@@ -78,7 +78,7 @@ def is_name(name: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Content:
     """Content of a file: its SHA-256 and its size."""
 
     hash: str
@@ -86,7 +86,7 @@ class Entry:
 
 
 #: Files by name, and the number of bytes that have arrived of files by hash.
-Files = Mapping[str, Entry]
+Files = Mapping[str, Content]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Part:
     """Bytes of a file from an offset on."""
 
     name: str
-    entry: Entry
+    entry: Content
     offset: int
     data: bytes
 
@@ -112,7 +112,7 @@ class Want:
     """A stretch of a file that the other side lacks."""
 
     name: str
-    entry: Entry
+    entry: Content
     offset: int
     length: int
 
@@ -211,10 +211,10 @@ def _name(name: Any, *, empty: bool = False) -> str:
     return str(name)
 
 
-def _entry(digest: Any, size: Any) -> Entry:
+def _entry(digest: Any, size: Any) -> Content:
     if not isinstance(digest, str) or not _HASH.fullmatch(digest) or not _whole(size):
         raise BadLetter
-    return Entry(digest, size)
+    return Content(digest, size)
 
 
 def _part(record: Mapping[str, Any]) -> Part:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .folder import Folder
-from .letters import BUDGET, BadLetter, Code, Entry, Have, Letter, is_name
+from .folder import CourierFolder
+from .letters import BUDGET, BadLetter, Code, Content, Have, Letter, is_name
 from .runs import Settings
 
 __all__ = ["STOP", "Post", "Sweeps"]
@@ -71,7 +71,7 @@ class Sweeps:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._post, self._settings = post, settings
-        self._root, self._store = store, Folder(store)
+        self._root, self._store = store, CourierFolder(store)
         self._say, self._clock, self._sleep = say, clock, sleep
         self._nodes: dict[int, _Node] = {}
 
@@ -156,7 +156,7 @@ class Sweeps:
                 node.late = True
             yield node, letter
 
-    def _take(self, node: _Node, letter: Letter, files: dict[str, Entry]) -> int:
+    def _take(self, node: _Node, letter: Letter, files: dict[str, Content]) -> int:
         """Store what a site sent, and return the number of parts."""
         if node.late:
             self._say(f"site {node.id} answers again")
