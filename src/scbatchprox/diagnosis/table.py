@@ -75,12 +75,10 @@ class Column(NamedTuple):
     detail: bool = False
 
 
-#: The numbers of a diagnosis, in their order. Tables, pictures and reports take them from here.
+#: The numbers of a diagnosis, in the order of pictures and reports, which take them from here.
 COLUMNS = {
     "n_cells": Column("cells", "number of cells", "{:,.0f}"),
     "moved": Column("moved", "how far cells move, as a part of the batch's spread"),
-    "scale_min": Column("smallest scale", "smallest factor by which a coordinate is scaled"),
-    "scale_max": Column("largest scale", "largest factor by which a coordinate is scaled"),
     "matched": Column("matched", "part of the batch that meets other batches", "{:.0%}"),
     "agreement": Column(
         "agreement", "how far its centres agree on a displacement, over what chance gives"
@@ -108,6 +106,8 @@ COLUMNS = {
     "neighbours_kept": Column(
         "neighbours kept", "part of a cell's neighbours that it keeps", "{:.0%}"
     ),
+    "scale_min": Column("smallest scale", "smallest factor by which a coordinate is scaled"),
+    "scale_max": Column("largest scale", "largest factor by which a coordinate is scaled"),
 }
 
 
