@@ -92,11 +92,11 @@ class TestCrash:
             import time
             import numpy as np
             from scbatchprox import Atlas
-            from scbatchprox.atlas import folder
+            from scbatchprox.atlas import versions
             def wait(path):
                 print("now", flush=True)
                 time.sleep(60)
-            folder.sync_folder = wait
+            versions.sync_folder = wait
             Atlas.open({str(path)!r}).add(np.random.default_rng(0).normal(size=(20, 4)), ["x"] * 20)
         """
         with subprocess.Popen(program(body), stdout=subprocess.PIPE, text=True) as process:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..cells import dask as lazy
 from ..cells.file import Job, open_job
 from ..cells.keys import as_keys
 from ..cells.memory import MemoryCells
@@ -155,8 +156,10 @@ def _fitted(
     sizes = sample_sizes(target_of(model.target), diagnose, job.labels.n, job.keep)
     source = source_of(job, client, progress, sizes)
     cells: Cells = source
-    visited = None
-    if solver_of(model.solver).needs_cells and isinstance(source, LocalCells):
+    visited, solver = None, solver_of(model.solver)
+    if isinstance(source, ClusterCells):  # before the target, which has another reason to refuse
+        lazy.check_supported(solver)
+    elif solver.needs_cells:
         cells = MemoryCells(source.in_memory(), job.labels)
         visited = cells.Z, cells.labels, progress
     model.fit_cells(cells, job.population, visited)
