@@ -265,6 +265,21 @@ class TestBelieved:
         open_cells(path).close()
         assert not journal.exists()
 
+    @pytest.mark.parametrize(
+        ("at", "kind", "value"),
+        [
+            *((30, "<Q", number) for number in (0, 1 << 40)),
+            *((38, "<Q", offset) for offset in (1, 1 << 40)),
+            *((46, "<I", size) for size in (0, 1 << 31)),
+        ],
+    )
+    def test_a_right_checksum_is_not_enough(self, path, at, kind, value):
+        """The number of pages, and the offset and the size of the first one, must be those of a journal."""
+        body = bytearray(journal_of(path).read_bytes()[:-32])
+        struct.pack_into(kind, body, at, value)
+        journal_of(path).write_bytes(body + hashlib.sha256(body).digest())
+        self.refused(path, "found a damaged one at")
+
     def test_cut_short(self, path):
         whole = journal_of(path).read_bytes()
         for length in (0, 1, 21, 22, 30, 38, 60, len(whole) // 2, len(whole) - 1):

@@ -144,18 +144,32 @@ def unpack(raw: bytes, path: Path, journal: Path) -> tuple[list[Page], int]:
     if not raw.startswith(MAGIC) and not MAGIC.startswith(raw):
         raise _another(journal)
     body, digest = raw[:-32], raw[-32:]
-    at = len(MAGIC) + _HEAD.size
-    if len(body) < at or hashlib.sha256(body).digest() != digest:
+    at, length, n_pages = len(MAGIC) + _HEAD.size, -1, 0
+    pages: list[Page] = []
+    if len(body) >= at and hashlib.sha256(body).digest() == digest:
+        length, n_pages = _HEAD.unpack_from(body, len(MAGIC))
+        while at + _ENTRY.size <= len(body) and len(pages) < n_pages:
+            offset, size = _ENTRY.unpack_from(body, at)
+            at += _ENTRY.size + 2 * size
+            pages.append(Page(offset, body[at - 2 * size : at - size], body[at - size : at]))
+    # As written: whole pages of the file in increasing order, and nothing after them.
+    ends = [0, *(page.offset + PAGE for page in pages)]
+    if (
+        length < 0
+        or at != len(body)
+        or len(pages) != n_pages
+        or any(
+            page.offset % PAGE
+            or page.offset < end
+            or not 0 < len(page.old) <= PAGE
+            or page.offset + len(page.old) > length
+            for page, end in zip(pages, ends, strict=False)
+        )
+    ):
         raise BadValue(
             f"Expected a whole journal to restore {path} from, found a damaged one at {journal}; put back "
             f"a copy of the file, then delete the journal."
         )
-    length, n_pages = _HEAD.unpack_from(body, len(MAGIC))
-    pages: list[Page] = []
-    for _ in range(n_pages):
-        offset, size = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size + 2 * size
-        pages.append(Page(offset, body[at - 2 * size : at - size], body[at - size : at]))
     return pages, length
 
 
